@@ -15,13 +15,12 @@ from rich.console import Console
 from rich.table import Table
 from step_memory import StepMemory, measure_step_memory
 
+from edgesim.assembly.build import quantization_settings
 from edgesim.learning.flat_model import FlatModel
 from edgesim.models import EightBit, Layers, build_model, full_precision, seed_dropout_
 from edgesim.quant.backends import choose_backend, describe_backend, make_backend
-from edgesim.quant.settings import QuantizationSettings
-from edgesim.scenario.model import QuantizationSection
 
-SETTINGS = QuantizationSettings(**QuantizationSection().model_dump(exclude={"backend"}))
+SETTINGS = quantization_settings()
 CASES = {"resnet20": (32, 32), "vgg11": (32, 32), "resnet18": (64, 16), "mobilenet_v2": (32, 32)}
 FP32_NORMS = ("evonorm_s0", "range_evonorm", "batch")
 

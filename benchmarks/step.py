@@ -32,6 +32,7 @@ from rich.table import Table
 from torch import Tensor, nn
 from torch.nn import functional
 
+from edgesim.assembly.build import quantization_settings
 from edgesim.learning.allocator import keep_freed_memory
 from edgesim.learning.flat_model import FlatModel
 from edgesim.learning.optimizers import Sgd
@@ -57,11 +58,9 @@ from edgesim.quant.layers import (
     rounding_layers,
     seed_rounding_,
 )
-from edgesim.quant.settings import QuantizationSettings
-from edgesim.scenario.model import QuantizationSection
 
 CASES = {"resnet20": (32, 32), "vgg11": (32, 32), "resnet18": (64, 16)}  # image side, batch
-SETTINGS = QuantizationSettings(**QuantizationSection().model_dump(exclude={"backend"}))
+SETTINGS = quantization_settings()
 OPTIMIZER = Sgd(momentum=0.9, nesterov=True, weight_decay=1e-4)
 
 _PARTS = {

@@ -282,11 +282,13 @@ def choose_compute(scenario: Scenario, num_gpus: float) -> Compute:
     if scenario.model.precision == "fp32":
         return Compute(accelerator, None)
     switches = scenario.model.quantization or QuantizationSection()
-    settings = _quantization_settings(switches)
+    settings = quantization_settings(switches)
     return Compute(accelerator, choose_backend(switches.backend, settings, accelerator))
 
 
-def _quantization_settings(switches: QuantizationSection) -> QuantizationSettings:
+def quantization_settings(switches: QuantizationSection | None = None) -> QuantizationSettings:
+    """8-bit arithmetic of a section of a scenario; None: of a scenario that says nothing of it."""
+    switches = switches or QuantizationSection()
     return QuantizationSettings(**switches.model_dump(exclude={"backend"}))
 
 
@@ -297,7 +299,7 @@ def make_layers(scenario: Scenario, compute: Compute) -> Layers:
     if section.precision == "fp32":
         return full_precision(section.norm_used, section.gate or "sigmoid", conv_bias=conv_bias)
     switches = section.quantization or QuantizationSection()
-    settings = _quantization_settings(switches)
+    settings = quantization_settings(switches)
     assert compute.backend is not None, "chosen with the precision"
     arithmetic = make_backend(compute.backend, settings)
     return EightBit(norm_named(section.norm_used), arithmetic, settings, conv_bias)

@@ -39,7 +39,6 @@ from edgesim.models.layers import FullPrecision, Layers
 from edgesim.quant.arithmetic import Gate
 from edgesim.quant.backends import BackendName
 from edgesim.quant.settings import QuantizationSettings
-from edgesim.scenario.model import QuantizationSection
 from edgesim.scenario.own_parts import OwnPart
 from edgesim.scenario.schema import Scenario
 from topologies import Schedule
@@ -186,11 +185,6 @@ def _measured_model(
         settings=layers.settings if isinstance(layers, EightBit) else None,
     )
     return measured_form(flat, form, batch_size)
-
-
-def default_settings() -> QuantizationSettings:
-    """8-bit arithmetic of a scenario that says nothing about it."""
-    return QuantizationSettings(**QuantizationSection().model_dump(exclude={"backend"}))
 
 
 def device_backend(

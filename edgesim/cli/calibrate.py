@@ -59,12 +59,12 @@ def calibrate_here(
         check_place(out)
     with _progress(messages) as note:
         note(0, 1, "loading torch")
-        from edgesim.assembly.studied_scenario import default_settings
+        from edgesim.assembly.build import quantization_settings
         from edgesim.calibration.calibrate import calibrate
         from edgesim.calibration.turns import Turns
 
         turns = Turns(rounds, takes_median=median)
-        found = calibrate(note, default_settings(), turns=turns, sizes=sizes, peer=peer)
+        found = calibrate(note, quantization_settings(), turns=turns, sizes=sizes, peer=peer)
     text = profile_text(found, name, based_on)
     if found.no_power:
         messages.print(f"power: not measured: {found.no_power}")

@@ -7,12 +7,11 @@ gives equal bits for equal inputs, whatever their memory layout was.
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import torch
 from torch import Tensor
 from torch.autograd.function import Function, once_differentiable
 
+from edgesim.quant.backward_pass import Context
 from edgesim.quant.kernels.arrays import Float32
 from edgesim.quant.kernels.norms import evonorm_s0 as kernel
 
@@ -37,16 +36,10 @@ def compiled_evonorm_s0(
     return y
 
 
-class _Context(Protocol):
-    saved_tensors: tuple[Tensor, ...]
-
-    def save_for_backward(self, *tensors: Tensor) -> None: ...
-
-
 class _CompiledEvoNormS0(Function):
     @staticmethod
     def forward(
-        ctx: _Context,
+        ctx: Context,
         x_NCHW: Tensor,
         gamma: Tensor,
         beta: Tensor,
@@ -63,7 +56,7 @@ class _CompiledEvoNormS0(Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: _Context, g_NCHW: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Context, g_NCHW: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients at x, gamma, beta and v."""
         x, gamma, v, *saved = (_array(tensor) for tensor in ctx.saved_tensors)
         g = _array(g_NCHW.permute(0, 2, 3, 1))

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.autograd.function import Function, once_differentiable
 
 from edgesim.quant.arithmetic import Gate, RangeNormShape
+from edgesim.quant.backward_pass import Context
 from edgesim.quant.kernels.arrays import Float32
 from edgesim.quant.kernels.norms import range_evonorm_fp32 as kernel
 from edgesim.quant.range_evonorm_formulas import EPSILON, kappa, place_type
@@ -40,11 +41,8 @@ def compiled_range_evonorm(
     return y
 
 
-class _Context(Protocol):
-    saved_tensors: tuple[Tensor, ...]
+class _Context(Context, Protocol):
     settings: kernel.Settings
-
-    def save_for_backward(self, *tensors: Tensor) -> None: ...
 
 
 class _CompiledRangeEvoNorm(Function):

@@ -28,8 +28,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import Function, once_differentiable
 
-from edgesim.models.errors import ModelError
-from edgesim.models.norms import GROUPS, NormKind, takes_kernels
+from edgesim.models.norms import GROUPS, NormKind, check_groups, takes_kernels
+from edgesim.quant.backward_pass import Context
 
 EPSILON = 1e-5  # reference.md, section 2
 # Entries of a sample. With fewer, a run of some seconds gains less than the half second that every
@@ -53,11 +53,7 @@ class EvoNormS0(nn.Module):
 
     def __init__(self, channels: int, groups: int = 8) -> None:
         super().__init__()
-        if channels % groups:
-            raise ModelError(
-                f"evonorm_s0 has {groups} groups of channels, into which {channels} channels can't "
-                f"be divided; use a multiple of {groups} channels, or norm: batch"
-            )
+        check_groups("evonorm_s0", channels, groups, "batch")
         self.groups = groups
         self.gamma = nn.Parameter(torch.empty(channels))
         self.beta = nn.Parameter(torch.empty(channels))
@@ -142,13 +138,10 @@ class _Geometry:
         return by_pixel.sum(1).view(self.N, self.G, self.K)
 
 
-class _Context(Protocol):
+class _Context(Context, Protocol):
     """What autograd keeps from the forward to the backward pass."""
 
     geometry: _Geometry
-    saved_tensors: tuple[Tensor, ...]
-
-    def save_for_backward(self, *tensors: Tensor) -> None: ...
 
 
 class _EvoNormS0(Function):

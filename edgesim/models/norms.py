@@ -86,16 +86,22 @@ def make_norm_act(norm: str, channels: int, gate: Gate) -> nn.Module:
     return NORMS[norm].make(channels, gate)
 
 
-def check_groups(norm: str, channels: int) -> None:
-    """Refuse channels that can't be divided into the groups of an EvoNorm.
+def check_groups(norm: str, channels: int, groups: int, other_norm: str) -> None:
+    """Refuse channels that can't be divided into the groups of a norm.
+
+    Args:
+        norm: its name, for the message.
+        channels: of the activations.
+        groups: of the norm.
+        other_norm: one without groups, for the message.
 
     Raises:
         ModelError: they can't.
     """
-    if channels % GROUPS:
+    if channels % groups:
         raise ModelError(
-            f"{norm} has {GROUPS} groups of channels, into which {channels} channels can't be "
-            f"divided; choose another model, or norm: range_batch"
+            f"{norm} has {groups} groups of channels, into which {channels} channels can't be "
+            f"divided; use a multiple of {groups} channels, or norm: {other_norm}"
         )
 
 
@@ -115,11 +121,7 @@ class GroupNormReLU(nn.GroupNorm):
     """
 
     def __init__(self, channels: int, groups: int = 2) -> None:
-        if channels % groups:
-            raise ModelError(
-                f"group norm has {groups} groups of channels, into which {channels} channels can't "
-                f"be divided; use a multiple of {groups} channels, or norm: batch"
-            )
+        check_groups("group norm", channels, groups, "batch")
         super().__init__(groups, channels)
 
     def forward(self, x_NCHW: Tensor) -> Tensor:

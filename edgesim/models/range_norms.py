@@ -18,6 +18,7 @@ from edgesim.models.norms import GROUPS, NormKind, check_groups, takes_kernels
 from edgesim.quant import range_batch_norm_formulas as range_batch_norm
 from edgesim.quant import range_evonorm_formulas as range_evonorm
 from edgesim.quant.arithmetic import Arithmetic, Gate, RangeNormShape
+from edgesim.quant.backward_pass import Context
 from edgesim.quant.norms import QuantizedRangeBatchNorm, QuantizedRangeEvoNorm
 from edgesim.quant.settings import QuantizationSettings
 
@@ -118,12 +119,9 @@ class RangeBatchNormReLU(nn.Module):
         return f"{len(self.gamma)}"
 
 
-class _Context(Protocol):
-    saved_tensors: tuple[Tensor, ...]
+class _Context(Context, Protocol):
     shape: RangeNormShape
     gate: Gate
-
-    def save_for_backward(self, *tensors: Tensor) -> None: ...
 
     def mark_non_differentiable(self, *tensors: Tensor) -> None: ...
 
@@ -197,14 +195,14 @@ def _keep(s: Tensor) -> Tensor:
 
 
 def _range_evonorm(channels: int, gate: Gate) -> RangeEvoNorm:
-    check_groups("range_evonorm", channels)
+    check_groups("range_evonorm", channels, GROUPS, "range_batch")
     return RangeEvoNorm(channels, groups=GROUPS, gate=gate)
 
 
 def _eight_bit_range_evonorm(
     channels: int, arithmetic: Arithmetic, settings: QuantizationSettings
 ) -> QuantizedRangeEvoNorm:
-    check_groups("range_evonorm", channels)
+    check_groups("range_evonorm", channels, GROUPS, "range_batch")
     return QuantizedRangeEvoNorm(channels, groups=GROUPS, arithmetic=arithmetic, settings=settings)
 
 

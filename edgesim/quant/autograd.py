@@ -23,6 +23,7 @@ from torch.autograd.function import Function, once_differentiable
 
 from edgesim.quant.affine import Grid, Quantized, QuantizedWeight
 from edgesim.quant.arithmetic import Geometry, RangeNormShape
+from edgesim.quant.backward_pass import Context
 from edgesim.quant.layer_step import LayerStep
 
 
@@ -93,14 +94,11 @@ def range_batch_norm(
     return result
 
 
-class _Context(Protocol):
+class _Context(Context, Protocol):
     """Values that autograd keeps from the forward to the backward pass."""
 
-    saved_tensors: tuple[Tensor, ...]
     needs_input_grad: tuple[bool, ...]
     step: LayerStep
-
-    def save_for_backward(self, *tensors: Tensor) -> None: ...
 
 
 class _ConvolutionContext(_Context, Protocol):

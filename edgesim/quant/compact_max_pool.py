@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from torch.autograd.function import Function, once_differentiable
 from torch.nn import functional
 
+from edgesim.quant.backward_pass import Context
+
 
 class CompactMaxPool2d(nn.MaxPool2d):
     """The maximum of each window; its results and gradients are those of `nn.MaxPool2d`.
@@ -76,12 +78,9 @@ class CompactMaxPool2d(nn.MaxPool2d):
         return f"{self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
-class _Context(Protocol):
-    saved_tensors: tuple[Tensor, ...]
+class _Context(Context, Protocol):
     pool: CompactMaxPool2d
     input_shape: torch.Size
-
-    def save_for_backward(self, *tensors: Tensor) -> None: ...
 
 
 class _CompactMaxPool(Function):

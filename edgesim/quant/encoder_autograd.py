@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.autograd.function import Function, once_differentiable
 
 from edgesim.quant.affine import Grid, Quantized
+from edgesim.quant.backward_pass import Context
 from edgesim.quant.layer_step import LayerStep
 
 
@@ -48,13 +49,10 @@ def embedding(tokens: Tensor, weight_VC: Tensor, padding: int | None, *, step: L
     return y
 
 
-class _Context(Protocol):
+class _Context(Context, Protocol):
     """Values that autograd keeps from the forward to the backward pass."""
 
-    saved_tensors: tuple[Tensor, ...]
     step: LayerStep
-
-    def save_for_backward(self, *tensors: Tensor) -> None: ...
 
 
 class _ProductContext(_Context, Protocol):

@@ -93,7 +93,10 @@ _AVERAGING_RATE = (
     "gossip alone, with this graph, compressor and pace, brings devices together fastest; the run "
     "keeps the number that was found"
 )
-_COMPRESSOR = "what is kept of each message, and in which format"
+_COMPRESSOR = Field(
+    default=IdentityCompressor(kind="identity"),
+    description="what is kept of each message, and in which format",
+)
 
 
 class GossipSection(Section):
@@ -113,9 +116,7 @@ class ChocoGossip(GossipSection):
 
     algorithm: Literal["choco"]
     averaging_rate: AveragingRate = Field(description=_AVERAGING_RATE)
-    compressor: CompressorSection = Field(
-        default=IdentityCompressor(kind="identity"), description=_COMPRESSOR
-    )
+    compressor: CompressorSection = _COMPRESSOR
 
 
 class ChocoNumeratorGossip(GossipSection):
@@ -123,9 +124,7 @@ class ChocoNumeratorGossip(GossipSection):
 
     algorithm: Literal["choco_numerator"]
     averaging_rate: AveragingRate = Field(description=_AVERAGING_RATE)
-    compressor: CompressorSection = Field(
-        default=IdentityCompressor(kind="identity"), description=_COMPRESSOR
-    )
+    compressor: CompressorSection = _COMPRESSOR
 
 
 class DeepSqueezeGossip(GossipSection):
@@ -133,9 +132,7 @@ class DeepSqueezeGossip(GossipSection):
 
     algorithm: Literal["deepsqueeze"]
     averaging_rate: AveragingRate = Field(description=_AVERAGING_RATE)
-    compressor: CompressorSection = Field(
-        default=IdentityCompressor(kind="identity"), description=_COMPRESSOR
-    )
+    compressor: CompressorSection = _COMPRESSOR
 
 
 class GradientPushGossip(GossipSection):
@@ -159,9 +156,7 @@ class DcdGossip(GossipSection):
     """Bagua's low-precision decentralized SGD (docs/reference.md, section 7)."""
 
     algorithm: Literal["dcd"]
-    compressor: CompressorSection = Field(
-        default=IdentityCompressor(kind="identity"), description=_COMPRESSOR
-    )
+    compressor: CompressorSection = _COMPRESSOR
 
 
 class FedAvgGossip(GossipSection):
@@ -244,9 +239,7 @@ class OtherGossip(GossipSection):
     averaging_rate: AveragingRate | None = Field(
         default=None, description=f"{_AVERAGING_RATE}; null: the algorithm has none"
     )
-    compressor: CompressorSection = Field(
-        default=IdentityCompressor(kind="identity"), description=_COMPRESSOR
-    )
+    compressor: CompressorSection = _COMPRESSOR
     options: Options = Field(default_factory=dict, description=OPTIONS)
 
 

@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, get_args
 
+from edgesim.assembly.build import quantization_settings
 from edgesim.assembly.gossip import algorithm_named, exchanges_of
 from edgesim.assembly.message_costs import MessageCosts, NoiseMessages
-from edgesim.assembly.studied_scenario import StudiedScenario, default_settings, device_backend
+from edgesim.assembly.studied_scenario import StudiedScenario, device_backend
 from edgesim.compression.compressors import Compressor, Identity, TopK
 from edgesim.costs.closed_form import ClosedForm, closed_form
 from edgesim.costs.memory import MemoryModel, paper_memory
@@ -203,7 +204,7 @@ def setting_of(studied: StudiedScenario) -> Setting:
         image_shape=form.image_shape,
         num_classes=form.num_classes,
         batch_size=studied.model.batch_size,
-        settings=form.settings or default_settings(),
+        settings=form.settings or quantization_settings(),
         optimizer=studied.optimizer,
         out_degree=out_degree,
         in_degree=in_degree,

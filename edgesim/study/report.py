@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from edgesim.assembly.studied_scenario import default_settings
+from edgesim.assembly.build import quantization_settings
 from edgesim.costs.measured_model import MeasuredModel
 from edgesim.results.run_files import ABOUT
 from edgesim.scenario.schema import Scenario
@@ -172,7 +172,7 @@ def study(
         ScenarioError, DataError: the scenario can't work, or its images' size is not known.
     """
     costs = iteration_costs(scenario)
-    settings = costs.studied.model.form.settings or default_settings()
+    settings = costs.studied.model.form.settings or quantization_settings()
     own = OwnGossip(costs.studied.scenario, costs.studied.schedule)
     comparison: Comparison | None = None
     ratios: tuple[Ratio, ...] = ()

@@ -7,12 +7,11 @@ from memory import SETTINGS, step_memory
 from step_memory import measure_step_memory
 from torch import nn
 
+from edgesim.assembly.build import quantization_settings
 from edgesim.learning.flat_model import FlatModel
 from edgesim.models import EightBit, build_model, full_precision
 from edgesim.quant.backends import make_backend
 from edgesim.quant.reference import Reference
-from edgesim.quant.settings import QuantizationSettings
-from edgesim.scenario.model import QuantizationSection
 
 
 class Flatten(nn.Module):
@@ -51,7 +50,7 @@ def test_a_storage_saved_twice_is_counted_once():
 
 
 def eight_bit():
-    settings = QuantizationSettings(**QuantizationSection().model_dump(exclude={"backend"}))
+    settings = quantization_settings()
     return EightBit("range_evonorm", Reference(has_integer_zero=True), settings, conv_bias=True)
 
 

@@ -7,8 +7,8 @@ import re
 import pytest
 import yaml
 
+from edgesim.assembly.build import quantization_settings
 from edgesim.assembly.equipment import device_profiles
-from edgesim.assembly.studied_scenario import default_settings
 from edgesim.calibration import calibrate as calibrate_module
 from edgesim.calibration.calibrate import Power, calibrate
 from edgesim.calibration.errors import CalibrationError
@@ -31,7 +31,7 @@ def found(tmp_path_factory):
     NOTES.clear()
     return calibrate(
         lambda *note: NOTES.append(note),
-        default_settings(),
+        quantization_settings(),
         turns=Turns(1),
         sizes="tiny",
         powercap=tmp_path_factory.mktemp("none"),
@@ -129,7 +129,7 @@ def test_what_is_timed_in_8_bits_is_what_runs_compute_with(found, tmp_path, monk
     monkeypatch.setattr(calibrate_module, "timed", lambda *_: ())
     monkeypatch.setattr(calibrate_module, "fit_times", lambda *_: ())
     plain = calibrate(
-        lambda *_: None, default_settings(), turns=Turns(1), sizes="tiny", powercap=tmp_path
+        lambda *_: None, quantization_settings(), turns=Turns(1), sizes="tiny", powercap=tmp_path
     )
     assert used, "of which the rate is"
     assert plain.int8_macs_per_s > 0
@@ -141,7 +141,7 @@ def test_what_is_timed_in_8_bits_is_what_runs_compute_with(found, tmp_path, monk
 
 def test_no_turns_are_refused():
     with pytest.raises(CalibrationError, match="--rounds is 0"):
-        calibrate(lambda *_: None, default_settings(), turns=Turns(0))
+        calibrate(lambda *_: None, quantization_settings(), turns=Turns(0))
 
 
 def test_memory_is_what_the_kernel_calls_available(tmp_path):

@@ -2,21 +2,12 @@
 
 import torch
 
+from edgesim.assembly.build import quantization_settings
 from edgesim.learning.flat_model import FlatModel
 from edgesim.models import EightBit, build_model, full_precision, seed_dropout_
 from edgesim.quant.reference import Reference
-from edgesim.quant.settings import QuantizationSettings
 
-SETTINGS = QuantizationSettings(
-    zero_point="integer",
-    weight_range="per_tensor",
-    weight_gradient="fp32",
-    activation_rounding="nearest",
-    evaluation_rounding="nearest",
-    gradient_rounding="stochastic",
-    ranges="local",
-    range_momentum=0.1,
-)
+SETTINGS = quantization_settings()
 
 # Name, image, batch: the smallest that a model takes, sides that are halved with a rest among them.
 CASES = [

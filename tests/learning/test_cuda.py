@@ -3,17 +3,16 @@
 import pytest
 import torch
 
+from edgesim.assembly.build import quantization_settings
 from edgesim.learning.accelerator import open_device
 from edgesim.learning.flat_model import FlatModel
 from edgesim.models import MODELS, EightBit, build_model, full_precision, seed_dropout_
 from edgesim.quant.layers import seed_rounding_
 from edgesim.quant.reference import Reference
-from edgesim.quant.settings import QuantizationSettings
-from edgesim.scenario.model import QuantizationSection
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 
-SETTINGS = QuantizationSettings(**QuantizationSection().model_dump(exclude={"backend"}))
+SETTINGS = quantization_settings()
 INT8 = EightBit("range_evonorm", Reference(has_integer_zero=True), SETTINGS, conv_bias=True)
 LAYERS = {"fp32": full_precision("evonorm_s0"), "int8": INT8}
 

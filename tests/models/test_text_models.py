@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from edgesim.assembly.build import quantization_settings
 from edgesim.data.errors import DataError
 from edgesim.data.torchvision_compat import torchvision_datasets
 from edgesim.models.eight_bit import EightBit
@@ -17,7 +18,6 @@ from edgesim.models.text.attention import AttentionProducts
 from edgesim.models.text.encoder import distilbert, encoder
 from edgesim.quant.backends import make_backend
 from edgesim.quant.layers import name_layers_, seed_rounding_
-from edgesim.quant.settings import QuantizationSettings
 
 pytestmark = pytest.mark.skipif(
     find_spec("transformers") is None, reason="pip install 'edgesim[text]'"
@@ -25,16 +25,7 @@ pytestmark = pytest.mark.skipif(
 
 TINY = {"vocabulary": 50, "layers": 2, "width": 16, "heads": 2, "hidden": 24, "positions": 12}
 KINDS = ["distilbert", "bert"]
-SETTINGS = QuantizationSettings(
-    zero_point="integer",
-    weight_range="per_tensor",
-    weight_gradient="fp32",
-    activation_rounding="nearest",
-    evaluation_rounding="nearest",
-    gradient_rounding="stochastic",
-    ranges="local",
-    range_momentum=0.1,
-)
+SETTINGS = quantization_settings()
 
 
 def rows(num_samples=3, length=8, seed=0):

@@ -6,9 +6,12 @@ Symbols: as in edgesim.quant.affine; k: codes of weights   A grid is (scale, zer
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 
+from edgesim.assembly.build import quantization_settings
 from edgesim.quant import autograd
 from edgesim.quant.affine import Grid, Quantized
 from edgesim.quant.layer_step import LayerStep
@@ -158,17 +161,7 @@ def weight_gradient(x_NHWC, g_NHWO, geometry, shape) -> np.ndarray:
 
 def settings(**changes) -> QuantizationSettings:
     """Edgesim's defaults, with changes."""
-    switches = {
-        "zero_point": "integer",
-        "weight_range": "per_tensor",
-        "weight_gradient": "fp32",
-        "activation_rounding": "nearest",
-        "evaluation_rounding": "nearest",
-        "gradient_rounding": "stochastic",
-        "ranges": "local",
-        "range_momentum": 0.1,
-    }
-    return QuantizationSettings(**{**switches, **changes})
+    return replace(quantization_settings(), **changes)
 
 
 def step(seed: int = 0, **changes) -> LayerStep:

@@ -6,6 +6,7 @@ import pytest
 import torch
 from plain_range_norms import plain_range_batch_norm, plain_range_evonorm
 
+from edgesim.assembly.build import quantization_settings
 from edgesim.quant import autograd, int8_cpu
 from edgesim.quant.affine import Quantized, grid_of, quantize_weight
 from edgesim.quant.arithmetic import Geometry, RangeNormShape
@@ -19,16 +20,7 @@ from edgesim.quant.range_evonorm_formulas import chunks_of, kappa
 from edgesim.quant.reference import Reference
 from edgesim.quant.settings import QuantizationSettings
 
-SETTINGS = QuantizationSettings(
-    zero_point="integer",
-    weight_range="per_tensor",
-    weight_gradient="fp32",
-    activation_rounding="nearest",
-    evaluation_rounding="nearest",
-    gradient_rounding="stochastic",
-    ranges="local",
-    range_momentum=0.1,
-)
+SETTINGS = quantization_settings()
 REFERENCE, INT8 = make_backend("reference", SETTINGS), make_backend("int8_cpu", SETTINGS)
 
 # (channels, out channels, kernel, stride, groups), the image's height and width

@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from edgesim.assembly.studied_scenario import default_settings
+from edgesim.assembly.build import quantization_settings
 from edgesim.models import MODELS
 from edgesim.study.catalog_study import CASES, compare_catalog
 from edgesim.study.figures.catalog_figures import catalog_pictures
@@ -25,7 +25,7 @@ PARAMETERS = {
 
 @pytest.fixture(scope="module")
 def comparisons():
-    return compare_catalog(default_settings())
+    return compare_catalog(quantization_settings())
 
 
 @pytest.fixture(scope="module")
