@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from edgesim.assembly.build import Compute, choose_compute, make_flat_model
 from edgesim.assembly.preparation import prepare
 from edgesim.assembly.prepared_run import PreparedRun
+from edgesim.assembly.start_files import read_start
 from edgesim.data.batches import passes_over
 from edgesim.errors import EdgesimError
 from edgesim.fleet.recording.evaluation import rounding_seeds, seeded
@@ -175,8 +176,10 @@ def trained_model(run: Run | Path | str, device: int | None = None) -> TrainedMo
     if not isinstance(run, Run):
         run = load_run(run)
     values = _values_of(run, device)
-    prepared = prepare(run.scenario, goes_on=True, reads_images=False)
-    flat = make_flat_model(prepared.scenario, prepared.data, _compute_here(prepared.scenario))
+    start = read_start(RunFiles(Store.at(run.place)))
+    prepared = prepare(run.scenario, goes_on=True, reads_images=False, start=start)
+    compute = _compute_here(prepared.scenario)
+    flat = make_flat_model(prepared.scenario, prepared.data, compute, start)
     if values.x.shape != flat.parameters.shape or values.buffers.shape != flat.buffers.shape:
         raise RunDirectoryError(
             f"{run.place}: its model has {values.x.size:,} parameters, and the scenario's has "

@@ -34,6 +34,7 @@ from edgesim.models.eight_bit import EightBit
 from edgesim.models.errors import ModelError
 from edgesim.models.kind import ImageShape, ModelSize
 from edgesim.models.layers import Layers
+from edgesim.models.start_values import StartValues
 from edgesim.quant.backends import BackendName, choose_backend, describe_backend, make_backend
 from edgesim.quant.settings import QuantizationSettings
 from edgesim.scenario.model import QuantizationSection
@@ -305,11 +306,19 @@ def make_layers(scenario: Scenario, compute: Compute) -> Layers:
     return EightBit(norm_named(section.norm_used), arithmetic, settings, conv_bias)
 
 
-def make_flat_model(scenario: Scenario, data: ImageForm, compute: Compute) -> FlatModel:
-    """The initial model, the same on all devices: it depends on the seed alone.
+def make_flat_model(
+    scenario: Scenario, data: ImageForm, compute: Compute, start: StartValues | None = None
+) -> FlatModel:
+    """The initial model, the same on all devices.
+
+    Args:
+        scenario: whose seed its values depend on.
+        data: what it is made for.
+        compute: arithmetic.
+        start: values that it begins with instead.
 
     Raises:
-        ModelError: the model can't take such images.
+        ModelError: the model can't take such images, or the values don't fit.
     """
     section, seed = scenario.model, torch_seed(scenario.seed, StreamPurpose.INIT)
     device, task = open_device(compute.accelerator), make_task(scenario)
@@ -324,6 +333,8 @@ def make_flat_model(scenario: Scenario, data: ImageForm, compute: Compute) -> Fl
             layers=layers,
             seed=seed,
         )
+        if start is not None:
+            start.begin_(own.inner)
         return FlatModel(own, device, own.around_step, task)
     model = build_model(
         section.name,
@@ -334,6 +345,8 @@ def make_flat_model(scenario: Scenario, data: ImageForm, compute: Compute) -> Fl
         initialization=section.initialization,
         size=ModelSize(section.depth, section.width),
     )
+    if start is not None:
+        start.begin_(model)
     return FlatModel(model, device, task=task, keeps_parameters=True)
 
 

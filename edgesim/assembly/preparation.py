@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import ceil
+from pathlib import Path
 
 from torch import Tensor
 
@@ -48,6 +49,7 @@ from edgesim.learning.tasks import Classification, Targets
 from edgesim.models.catalog import check_model
 from edgesim.models.errors import ModelError
 from edgesim.models.kind import ModelSize
+from edgesim.models.start_values import StartValues, StartValuesError, read_start_values
 from edgesim.scenario.own_parts import OwnPart, own_parts
 from edgesim.scenario.schema import Scenario
 from edgesim.scenario.section import MOST_ROUNDS
@@ -58,7 +60,13 @@ MOST_RANDOM_CHANGES = 5_000_000  # of presence by chance, over all devices; tens
 
 
 @own_code("before the run")
-def prepare(scenario: Scenario, *, goes_on: bool = False, reads_images: bool = True) -> PreparedRun:
+def prepare(
+    scenario: Scenario,
+    *,
+    goes_on: bool = False,
+    reads_images: bool = True,
+    start: StartValues | None = None,
+) -> PreparedRun:
     """Check a scenario against its graph, data and model, and deal out the samples.
 
     Cheap checks come first. Time and memory of all checks are bounded for every scenario, except
@@ -70,6 +78,8 @@ def prepare(scenario: Scenario, *, goes_on: bool = False, reads_images: bool = T
             skipped.
         reads_images: read all images that the run uses, so that it cannot fail later for a broken
             one; otherwise read a few.
+        start: values with which the run began; None: those of the file that the scenario names, if
+            it names one.
 
     Raises:
         ScenarioError, DataError, PartitionError: what can't work, where, and what to change.
@@ -86,7 +96,8 @@ def prepare(scenario: Scenario, *, goes_on: bool = False, reads_images: bool = T
     _check_rounds(scenario, training.num_rounds)
     check_hardware(scenario, schedule)
     _check_augmentation(scenario, dataset)
-    model, batch = _check_model(scenario, dataset), example_batch(dataset)
+    start = start or _start_values(scenario)
+    model, batch = _check_model(scenario, dataset, start), example_batch(dataset)
     _check_statistics(scenario, model, batch)
     _check_small_batch(scenario, dataset, model, [len(i) for i in indices], training.num_rounds)
     _check_small_evaluation(scenario, dataset, model, [len(i) for i in own_tests])
@@ -112,6 +123,7 @@ def prepare(scenario: Scenario, *, goes_on: bool = False, reads_images: bool = T
         own_tests,
         files_digest_of(model),
         notices,
+        start,
     )
     if reads_images:
         prepared.read_images()
@@ -177,7 +189,23 @@ def _check_augmentation(scenario: Scenario, dataset: Dataset | ArrayDataset) -> 
         )
 
 
-def _check_model(scenario: Scenario, dataset: Dataset | ArrayDataset) -> FlatModel:
+def _start_values(scenario: Scenario) -> StartValues | None:
+    """Values of the file that the scenario names.
+
+    Raises:
+        ScenarioError: they can't be read.
+    """
+    if scenario.model.start_from is None:
+        return None
+    try:
+        return read_start_values(Path(scenario.model.start_from))
+    except StartValuesError as error:
+        raise ScenarioError(f"model.start_from: {error}") from error
+
+
+def _check_model(
+    scenario: Scenario, dataset: Dataset | ArrayDataset, start: StartValues | None
+) -> FlatModel:
     """The initial model, after a check that it takes the inputs.
 
     Raises:
@@ -189,7 +217,9 @@ def _check_model(scenario: Scenario, dataset: Dataset | ArrayDataset) -> FlatMod
             layers, size = make_layers(scenario, PLAIN), ModelSize(section.depth, section.width)
             shape, can_resize = image_shape_of(dataset), can_resize_images(scenario.data)
             check_model(section.name, shape, layers, size, can_resize=can_resize)
-        model = make_flat_model(scenario, dataset, PLAIN)
+        model = make_flat_model(scenario, dataset, PLAIN, start)
+    except StartValuesError as error:
+        raise ScenarioError(f"model.start_from: {error}") from error
     except ModelError as error:
         raise with_notes(ScenarioError(f"model: {error}"), error) from error
     task = make_task(scenario)

@@ -19,6 +19,7 @@ from edgesim.data.arrays import ArrayDataset, Shard
 from edgesim.data.images import Dataset
 from edgesim.data.photographs import Photographs, middle_squares, photographs_of
 from edgesim.learning.parameters import ParameterLayout
+from edgesim.models.start_values import StartValues
 from edgesim.scenario.metrics import MetricsSection
 from edgesim.scenario.own_parts import own_parts
 from edgesim.scenario.recovery import RecoverySection
@@ -38,7 +39,8 @@ class PreparedRun:
     has `auto`, `found_rate` says how it was found. `held_out` has the positions of each device's
     own test samples; it is empty if no device has any. `files_digest` is that of the files that the
     model was read from; empty if there are none. `notices` say what parts of one's own did when
-    they were tried, if it is allowed and easily overlooked.
+    they were tried, if it is allowed and easily overlooked. `start` has the values that the model
+    begins with, if they are not random.
     """
 
     scenario: Scenario
@@ -51,6 +53,7 @@ class PreparedRun:
     held_out: tuple[NDArray[np.int64], ...] = ()
     files_digest: str = ""
     notices: tuple[str, ...] = ()
+    start: StartValues | None = None
 
     @cached_property
     def data(self) -> DataSpec:
@@ -80,6 +83,8 @@ class PreparedRun:
         digest.update(scenario.model_dump_json().encode())
         digest.update(repr((compute, self.data)).encode())
         digest.update(self.files_digest.encode())
+        if self.start is not None:
+            digest.update(self.start.digest.encode())
         for key, part in own_parts(scenario):
             digest.update(f"{key} {part.digest}".encode())
         for indices in self.indices:  # a partition may read files and columns

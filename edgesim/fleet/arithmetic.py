@@ -47,7 +47,7 @@ def compile_kernels(prepared: PreparedRun, compute: Compute, view: View) -> None
 
     Otherwise all of them would compile the same kernels at once, on the first run after an install.
     """
-    model = make_flat_model(prepared.scenario, prepared.data, compute)
+    model = make_flat_model(prepared.scenario, prepared.data, compute, prepared.start)
     seed_dropout_(model.model, 0)
     doing = "compiling integer kernels, once on a machine: some tens of seconds"
     if not view.console.is_terminal:  # where no stage is shown

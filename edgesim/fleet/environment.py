@@ -64,12 +64,15 @@ def described_content(prepared: PreparedRun) -> dict[str, Any]:
 
 
 def _digests_of_files(prepared: PreparedRun) -> dict[str, str]:
-    """Digests of the files of graphs and partitions, by their paths."""
+    """Digests of the files of graphs, partitions and initial values, by their paths."""
     partition = prepared.scenario.data.partition
     paths = [*prepared.graph_files()]
     if isinstance(partition, FilePartition):
         paths += [Path(path) for path in (partition.path, partition.test_path) if path]
-    return {str(path): blake2b(path.read_bytes(), digest_size=16).hexdigest() for path in paths}
+    found = {str(path): blake2b(path.read_bytes(), digest_size=16).hexdigest() for path in paths}
+    if prepared.start is not None:
+        found[str(prepared.scenario.model.start_from)] = prepared.start.digest
+    return found
 
 
 def check_own_parts(place: str, scenario: Scenario, environment: Mapping[str, Any]) -> None:

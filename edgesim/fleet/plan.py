@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from edgesim.assembly.build import Compute, DataSpec, TrainingPlan
+from edgesim.models.start_values import StartValues
 from edgesim.scenario.schema import Scenario
 from edgesim.storage.lease import Holder
 from topologies import Schedule
@@ -20,6 +21,7 @@ class FleetPlan:
         run_digest: digest of all that determines the result; checkpoints of another run are not
             read.
         holder: holder of the lease of the run directory; see `RunDirectory`.
+        start: values that models begin with; None: random ones.
     """
 
     scenario: Scenario
@@ -30,3 +32,4 @@ class FleetPlan:
     run_directory: Path | str
     run_digest: str = ""
     holder: Holder | None = None
+    start: StartValues | None = None

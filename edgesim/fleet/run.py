@@ -17,6 +17,7 @@ from edgesim.assembly.build import Compute
 from edgesim.assembly.own_errors import own_code
 from edgesim.assembly.preparation import prepare
 from edgesim.assembly.prepared_run import PreparedRun
+from edgesim.assembly.start_files import read_start, write_start
 from edgesim.device.trainer import DivergedError
 from edgesim.errors import EdgesimError, OwnCodeError
 from edgesim.fleet.arithmetic import choose_arithmetic, prepare_arithmetic
@@ -120,6 +121,7 @@ def run_scenario(
         environment = describe_environment(mode, compute) | described_content(prepared)
         with RunDirectory.create(out, digest).held() as directory:
             write_sources(directory, prepared.scenario)
+            write_start(directory, prepared.start)
             directory.write_text("scenario.yaml", _scenario_text(prepared))
             _say_names(console, prepared.scenario.fleet.names)
             if prepared.found_rate:
@@ -193,7 +195,7 @@ def _resume(
     read_source = source_reader(directory, unchanged=True)
     scenario = parse_scenario(text, place, Path(), read_source=read_source)
     check_own_parts(directory.place, scenario, environment)
-    prepared = prepare(scenario, goes_on=True)
+    prepared = prepare(scenario, goes_on=True, start=read_start(directory))
     if inline is None:
         inline = environment["mode"] == "inline" and address is None
     with session(address, directory.place, inline=inline, dashboard=dashboard, view=view) as mode:
@@ -358,6 +360,7 @@ class _Run:
             run_directory=self.directory.place,
             run_digest=self.digest,
             holder=self.directory.holder,
+            start=prepared.start,
         )
         self.view.stage(f"starting {prepared.scenario.fleet.num_devices} devices")
         fleet: Fleet

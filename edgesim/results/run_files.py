@@ -214,15 +214,15 @@ class RunFiles:
 
     # --- arrays
 
-    def write_arrays(self, name: str, arrays: Mapping[str, Any]) -> None:
-        """Write numpy arrays by name, as npz; not flushed to the disk."""
+    def write_arrays(self, name: str, arrays: Mapping[str, Any], *, durable: bool = False) -> None:
+        """Write numpy arrays by name, as npz."""
         import numpy as np
 
         file = BytesIO()
         np.savez(file, allow_pickle=False, **arrays)
         with ZipFile(file, "a") as archive:
             archive.comment = BLANK.encode()
-        self._write(name, file.getvalue(), durable=False)
+        self._write(name, file.getvalue(), durable=durable)
 
     def read_arrays(
         self, name: str, first_name: str | None = None, only: Sequence[str] | None = None

@@ -123,6 +123,7 @@ _EXAMPLES_BY_KEY: dict[str, object] = {
     "data.partition.path": "shards.csv",
     "data.partition.test_path": "test_shards.csv",
     "model.name": "resnet20",
+    "model.start_from": "model.pt",
     "gossip.compressor": {"kind": "top_k", "keep": 0.1},
 }
 

@@ -17,7 +17,7 @@ from edgesim.scenario.own_parts import (
     Options,
     OwnPart,
 )
-from edgesim.scenario.section import ContradictionError, Section
+from edgesim.scenario.section import ContradictionError, PathText, Section
 
 Rounding = Literal["stochastic", "nearest"]
 
@@ -142,6 +142,11 @@ class ModelSection(Section):
         description="initial values of the paper's fp32 or of its "
         "8-bit models, in any precision; its "
         "8-bit VGG-11 also lacks biases of convolutions (docs/reference.md, section 2)",
+    )
+    start_from: PathText | None = Field(
+        default=None,
+        description="file with the values that the model begins with, as `edgesim export RUN "
+        "model.pt` or torch.save(module.state_dict(), FILE) writes it; null: random ones",
     )
     quantization: QuantizationSection | None = Field(
         default=None, description="switches of precision: int8; null: their defaults"

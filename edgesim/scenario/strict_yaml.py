@@ -41,7 +41,7 @@ CHOICES = (ONLY, ONLY_ARGUMENT)
 
 _OVERRIDES = (OVERRIDE, ARGUMENT, SWEEP, ONLY)
 
-_PATHS = frozenset({"path", "test_path"})  # keys of files, whose paths become absolute
+PATHS = frozenset({"path", "test_path", "start_from"})  # keys of files, made absolute
 _FOLDERS = frozenset({"tokenizer", "encoder"})  # likewise if ./folder; otherwise they are names
 
 _MOST_REMEMBERED = 10_000  # characters of a text whose nodes are kept
@@ -258,7 +258,7 @@ class _Converter:
 
     def _convert_key(self, key: str, node: Node) -> object:
         value = self.convert(node)
-        if key not in {*_PATHS, *_FOLDERS, *KEYS} or not isinstance(value, str) or not value:
+        if key not in {*PATHS, *_FOLDERS, *KEYS} or not isinstance(value, str) or not value:
             return value
         if key in _FOLDERS and not value.startswith((".", "~")):
             return value  # a name

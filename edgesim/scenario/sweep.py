@@ -31,7 +31,16 @@ from edgesim.scenario.scale import scaled
 from edgesim.scenario.schema import Scenario
 from edgesim.scenario.section import MustBe, Section
 from edgesim.scenario.shipped import scenario_file
-from edgesim.scenario.strict_yaml import ONLY, OVERRIDE, SWEEP, find, mapping, place, to_value
+from edgesim.scenario.strict_yaml import (
+    ONLY,
+    OVERRIDE,
+    PATHS,
+    SWEEP,
+    find,
+    mapping,
+    place,
+    to_value,
+)
 
 KEY = "sweep"
 TARGETS = "paper."  # begins keys that only stand beside a result
@@ -364,7 +373,7 @@ def _absolute(key: str, value: object, folder: Path) -> object:
     last = key.rpartition(".")[2]
     if not isinstance(value, str) or not value:
         return value
-    if last in ("path", "test_path"):
+    if last in PATHS:
         return str((folder / Path(value).expanduser()).resolve())
     return absolute_reference(value, folder) if last in KEYS else value
 

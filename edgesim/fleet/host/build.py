@@ -56,7 +56,10 @@ def build_host(
         plan.training.evaluation_rounds,
     )
     checkpoints = Checkpoints(directory, settings, len(shards), space)
-    models = [make_flat_model(plan.scenario, plan.data, plan.compute) for _ in range(num_threads)]
+    models = [
+        make_flat_model(plan.scenario, plan.data, plan.compute, plan.start)
+        for _ in range(num_threads)
+    ]
     return Host(
         make_devices(plan, shards, models[0]),
         [MeteredModel(model) for model in models],

@@ -39,7 +39,10 @@ def make_monitor(
     if not num_local_gpus():
         compute = replace(compute, accelerator="cpu")
     evaluator = Evaluator(
-        [make_flat_model(prepared.scenario, data, compute) for _ in range(num_threads)],
+        [
+            make_flat_model(prepared.scenario, data, compute, prepared.start)
+            for _ in range(num_threads)
+        ],
         lambda: passes_over(test, evaluation.batch_size, data.mean, data.std),
         prepared.training.rounds_per_epoch,
         prepared.scenario.seed,
