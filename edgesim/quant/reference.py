@@ -120,7 +120,7 @@ class Reference:
     ) -> Tensor:
         """Convolution of the dequantized input and weights."""
         x_NCHW = _images(grid.centered(codes_NHWC))
-        if x_NCHW.shape[1] == 1:
+        if x_NCHW.shape[1] == 1 and geometry.stride[0] != geometry.stride[1]:
             # With the strides of channels_last, torch 2.13 on one thread gives wrong sums for some
             # kernels whose strides differ.
             x_NCHW = x_NCHW.reshape(-1).view(x_NCHW.shape)
