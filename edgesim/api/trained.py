@@ -22,7 +22,7 @@ from edgesim.fleet.recording.evaluation import rounding_seeds, seeded
 from edgesim.learning.flat_model import Evaluation, FlatModel
 from edgesim.models.own import OwnModel
 from edgesim.results.load import load_run
-from edgesim.results.models import DeviceModel
+from edgesim.results.models import CONSENSUS, DeviceModel
 from edgesim.results.run import Run
 from edgesim.results.run_files import RunDirectoryError, RunFiles
 from edgesim.scenario.schema import Scenario
@@ -37,7 +37,7 @@ class NoProgramError(EdgesimError):
     """A model can't be written as a program."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class TrainedModel:
     """A model with the values that it has at the end of a run.
 
@@ -54,6 +54,10 @@ class TrainedModel:
     place: str
     _flat: FlatModel
     _prepared: PreparedRun
+
+    def __repr__(self) -> str:
+        whose = "averaged model" if self.device == CONSENSUS else f"model of device {self.device}"
+        return f"<{whose} of {self.place}: {self._prepared.scenario.model.name}>"
 
     @property
     def input_shape(self) -> tuple[int, ...]:

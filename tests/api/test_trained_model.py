@@ -77,6 +77,7 @@ def test_it_gives_the_figures_of_the_last_evaluation(run_of, name):
     for device, row in zip((None, 0, 1, 2), last.to_dict("records"), strict=True):
         model = edgesim.trained_model(run, device)
         assert model.device == row["device"]
+        assert repr(model).startswith("<averaged model" if device is None else "<model of device")
         found = model.evaluate()
         assert (found.accuracy, found.loss) == (row["accuracy"], row["loss"])
         assert not model.module.training
