@@ -66,8 +66,13 @@ class DeviceCycle:
 
     @property
     def utilisation(self) -> float:
-        """Share of the time in which the device computes."""
-        return self.compute_s / self.period_s
+        """Share of the time in which the device computes; 0 if it never does anything."""
+        return self.compute_s / self.period_s if self.period_s else 0.0
+
+    @property
+    def waiting(self) -> float:
+        """Share of the time in which the device waits; 0 if it never does anything."""
+        return self.wait_s / self.period_s if self.period_s else 0.0
 
     @property
     def sleep_s(self) -> float:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pandas as pd
 import pytest
 from study_scenarios import DENSE, MIXED, ran, small
 
+from edgesim.study.answer import answer_of
 from edgesim.study.iteration import iteration_costs
+from edgesim.study.tables.answer_text import answer_lines
 from edgesim.study.tables.scenario_tables import fleet_table
 from edgesim.study.training import training_of
 
@@ -62,6 +66,24 @@ def test_of_a_training_with_drawn_devices_each_has_the_work_of_its_own_steps(tmp
         assert 24 * work.macs_fp32 == pytest.approx(own["macs_fp32"], rel=1e-4)
         assert 24 * work.traffic_bytes == pytest.approx(own["traffic_bytes"], rel=1e-3)
     assert training_of(costs).energy_j == pytest.approx(found["energy_j"], rel=1e-3)
+
+
+def test_a_device_that_a_short_training_never_draws_has_an_answer_too(tmp_path):
+    scenario = small(
+        tmp_path,
+        *MIXED,
+        "topology={kind: star}",
+        "gossip={algorithm: fedavg, participation: 0.25}",
+        "training.epochs=null",
+        "training.rounds=2",
+    )
+    costs = iteration_costs(scenario)
+    steps = [device.work.total.macs_fp32 for device in costs.devices]
+    assert min(steps) == 0 < max(steps)
+    told = "\n".join(answer_lines(answer_of(costs)))
+    assert re.search(r"waiting +0 % \(", told)
+    cycles = costs.steady_state.devices
+    assert all(0 <= cycle.utilisation <= 1 and 0 <= cycle.waiting <= 1 for cycle in cycles)
 
 
 @pytest.mark.parametrize("local_steps", [1, 8])

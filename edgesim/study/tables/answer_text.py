@@ -282,7 +282,9 @@ def _waiting(answer: Answer) -> str:
     state = answer.costs.steady_state
     if state is None or len(answer.costs.devices) == 1:
         return ""
-    names, devices = Names.of(answer.costs), answer.costs.devices
+    names = Names.of(answer.costs)
+    # Without devices that a short FedAvg never draws.
+    devices = [device for device in answer.costs.devices if _step_s(device)]
     slow, fast = max(devices, key=_step_s), min(devices, key=_step_s)
     slowest = [d.device for d in devices if _step_s(d) * _ALIKE >= _step_s(slow)]
     slowness = ""
@@ -292,7 +294,7 @@ def _waiting(answer: Answer) -> str:
         slowness = f"; slowest step: {who}, {brief(_step_s(slow), 's')}, {ratio}"
     if state.is_free:
         return f"{_last_wait(answer)}{slowness}"
-    shares = [cycle.wait_s / cycle.period_s for cycle in state.devices]
+    shares = [cycle.waiting for cycle in state.devices]
     least, most = min(shares), max(shares)
     if most - least <= 0.01:
         share = percent(round(most, 2))
