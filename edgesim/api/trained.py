@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, redirect_stderr
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import torch
 from torch import Tensor, nn
+from torch.export import Dim, ExportedProgram
 
-from edgesim.assembly.build import Compute, choose_compute, make_flat_model
+from edgesim.assembly.build import Compute, choose_compute, make_flat_model, make_model
 from edgesim.assembly.preparation import prepare
 from edgesim.assembly.prepared_run import PreparedRun
 from edgesim.assembly.start_files import read_start
 from edgesim.data.batches import passes_over
 from edgesim.errors import EdgesimError
+from edgesim.fleet.environment import check_own_parts
 from edgesim.fleet.recording.evaluation import rounding_seeds, seeded
 from edgesim.learning.flat_model import Evaluation, FlatModel
+from edgesim.models.dropout import SeededDropout
 from edgesim.models.own import OwnModel
 from edgesim.results.load import load_run
 from edgesim.results.models import CONSENSUS, DeviceModel
@@ -29,7 +33,7 @@ from edgesim.scenario.schema import Scenario
 from edgesim.storage.store import Store
 
 
-class NoModelError(EdgesimError, LookupError):
+class NoModelError(EdgesimError, ValueError):
     """A run has no model of the device that was asked for."""
 
 
@@ -37,14 +41,18 @@ class NoProgramError(EdgesimError):
     """A model can't be written as a program."""
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+class ChangedModuleError(EdgesimError, ValueError):
+    """A module has other tensors than the model of the run."""
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
 class TrainedModel:
     """A model with the values that it has at the end of a run.
 
     Attributes:
         module: on the CPU, in evaluation mode; of a model of one's own the module that its
-            constructor gave, with the layers that edgesim replaced. What is done to it changes
-            nothing in the run.
+            constructor gives, in 8 bits with the layers that edgesim replaced. It may be trained
+            further; the run stays as it is.
         device: number of the device; -1 for the averaged model.
         place: of the run.
     """
@@ -74,6 +82,11 @@ class TrainedModel:
         """Standard deviation of each channel, as in `mean`."""
         return self._prepared.data.std
 
+    @property
+    def num_parameters(self) -> int:
+        """Trained parameters."""
+        return self._flat.num_trainable
+
     def test_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
         """The test samples of the run, as the module takes them: batches of inputs and targets."""
         prepared = self._prepared
@@ -81,21 +94,24 @@ class TrainedModel:
         return passes_over(prepared.test_samples(), size, self.mean, self.std)
 
     def evaluate(self, batches: Iterable[tuple[Tensor, Tensor]] | None = None) -> Evaluation:
-        """Accuracy, loss and other metrics of the run's task; leaves evaluation mode on.
+        """Accuracy, loss and other metrics of the run's task, by the module as it is now.
 
         Args:
             batches: of inputs and targets; None: the test samples of the run, which gives the
-                figures of its last evaluation.
+                figures of its last evaluation on the common test samples.
 
         Raises:
             RunDirectoryError: the test samples have changed since the run.
+            ChangedModuleError: the module has other tensors than at first.
         """
         if batches is None:
             self._check_samples()
             batches = self.test_batches()
         prepared = self._prepared
         seeds = rounding_seeds(prepared.scenario.seed, self.device, prepared.training.num_rounds)
-        return self._flat.evaluate(seeded(self._flat, batches, seeds))
+        with _one_thread():  # as in runs
+            _copy_tensors(self.module, _inner(self._flat.model))
+            return self._flat.evaluate(seeded(self._flat, batches, seeds))
 
     def save(self, path: Path | str) -> None:
         """Write the values to a file that `torch.load(path, weights_only=True)` reads.
@@ -103,6 +119,9 @@ class TrainedModel:
         It gives a dictionary: `state_dict` has the tensors by the names of the module's; `mean`,
         `std` and `input_shape` are as here; `device`, `scenario` (YAML) and `run_digest` say where
         they come from.
+
+        Raises:
+            StorageError: the file can't be written.
         """
         files = RunFiles(Store.at(self.place))
         content = {
@@ -124,20 +143,19 @@ class TrainedModel:
 
         Raises:
             NoProgramError: the model has 8-bit kernels, or operations that can't be traced.
+            StorageError: the file can't be written.
         """
         if self._prepared.scenario.model.precision == "int8":
             raise NoProgramError(
                 f"{self.place}: the kernels of 8-bit layers can't be part of a program; save its "
                 "values in a file that ends in .pt"
             )
-        inputs, _ = next(self.test_batches())
-        example = torch.cat([inputs, inputs])[:2]  # one alone would fix the size of batches
-        own = deepcopy(self.module).requires_grad_(requires_grad=False)
-        for buffer in own.buffers():  # each a part of one vector, which would be written as a whole
-            buffer.data = buffer.data.clone()
+        dtype = getattr(torch, self._prepared.data.input_dtype)
+        # A batch of one would fix the size of batches. No sample of the fleet is in the file.
+        example = torch.zeros((2, *self.input_shape), dtype=dtype)
         try:
-            sizes = ({0: torch.export.Dim("batch")},)
-            program = torch.export.export(own, (example,), dynamic_shapes=sizes)
+            own = deepcopy(self.module).eval().requires_grad_(requires_grad=False)
+            program = _program(own, example)
         except Exception as error:
             said = str(error).strip().partition("\n")[0]
             raise NoProgramError(
@@ -149,12 +167,10 @@ class TrainedModel:
 
     def _check_samples(self) -> None:
         """Refuse other test samples than those of the run."""
-        files = RunFiles(Store.at(self.place))
-        then = files.read_json("environment.json").get("samples", {}).get("test")
-        if then is not None and then != self._prepared.sample_digests["test"]:
+        then = _environment(self.place).get("samples", {}).get("test")
+        if then is not None and then != self._prepared.test_digest:
             raise RunDirectoryError(
-                f"{self.place}: the test samples have changed since the run; bring them back, or "
-                "give batches"
+                f"{self.place}: the test samples have changed since the run; bring them back"
             )
 
 
@@ -165,7 +181,8 @@ def trained_model(run: Run | Path | str, device: int | None = None) -> TrainedMo
         model.module(inputs)
         model.evaluate().accuracy  # that of the last evaluation
 
-    The data of the scenario must still be where it was, since the model is made for it.
+    The data must still be where the scenario says: the model's shape, and the mean of images, come
+    from them.
 
     Args:
         run: a run, or its directory: a path or a URI.
@@ -174,25 +191,34 @@ def trained_model(run: Run | Path | str, device: int | None = None) -> TrainedMo
     Raises:
         NoModelError: the run is not finished, or has no such device.
         ScenarioError, DataError: the model can't be made any more.
-        RunDirectoryError: a file is damaged; or model or data have changed, so that the values do
-            not fit.
+        RunDirectoryError: a file is damaged or missing; or own code or data have changed.
     """
     if not isinstance(run, Run):
         run = load_run(run)
     values = _values_of(run, device)
+    environment = _environment(run.place)
+    check_own_parts(run.place, run.scenario, environment)
     start = read_start(RunFiles(Store.at(run.place)))
     prepared = prepare(run.scenario, goes_on=True, reads_images=False, start=start)
+    data, was = prepared.data, environment.get("inputs")
+    if was is not None and was != {"mean": list(data.mean), "std": list(data.std)}:
+        raise RunDirectoryError(
+            f"{run.place}: the training samples have changed since the run, and with them the mean "
+            "by which images are normalised; bring them back"
+        )
     compute = _compute_here(prepared.scenario)
-    flat = make_flat_model(prepared.scenario, prepared.data, compute, start)
+    flat = make_flat_model(prepared.scenario, data, compute, start)
     if values.x.shape != flat.parameters.shape or values.buffers.shape != flat.buffers.shape:
         raise RunDirectoryError(
             f"{run.place}: its model has {values.x.size:,} parameters, and the scenario's has "
             f"{flat.parameters.numel():,} now; bring its code and data back"
         )
     flat.load_(torch.from_numpy(values.z), torch.from_numpy(values.buffers))
-    flat.model.eval()
-    module = flat.model.inner if isinstance(flat.model, OwnModel) else flat.model
-    return TrainedModel(module, values.device, run.place, flat, prepared)
+    # A module of its own: that of `flat` keeps its tensors in vectors, and its gradients too.
+    module = _inner(make_model(prepared.scenario, data, compute, start))
+    _copy_tensors(_inner(flat.model), module)
+    _let_dropout_draw(module)
+    return TrainedModel(module.eval(), values.device, run.place, flat, prepared)
 
 
 def _values_of(run: Run, device: int | None) -> DeviceModel:
@@ -200,12 +226,14 @@ def _values_of(run: Run, device: int | None) -> DeviceModel:
 
     Raises:
         NoModelError: nothing.
+        RunDirectoryError: a model is missing.
     """
-    if not run.models:
+    if not run.is_finished:
         raise NoModelError(
             f"{run.place}: this run is not finished, so it has no trained model yet: "
             f"edgesim resume {run.place}"
         )
+    run.models.check_whole()
     if device is None:
         return run.models.consensus
     if device not in run.models:
@@ -215,8 +243,72 @@ def _values_of(run: Run, device: int | None) -> DeviceModel:
         )
     values = run.models[device]
     if not values.u > 0:
-        raise NoModelError(f"{run.place}: device {device} has joined and was sent no model")
+        why = (
+            "left and handed its model over"
+            if values.gone == "left"
+            else "joined and was sent no model"
+        )
+        raise NoModelError(f"{run.place}: device {device} has no model: it {why}")
     return values
+
+
+def _environment(place: str) -> Mapping[str, Any]:
+    return RunFiles(Store.at(place)).read_json("environment.json")
+
+
+def _inner(model: nn.Module) -> nn.Module:
+    """The module that a constructor of one's own gave; a model of the catalog itself."""
+    return model.inner if isinstance(model, OwnModel) else model
+
+
+def _copy_tensors(source: nn.Module, target: nn.Module) -> None:
+    """Copy all values, also of buffers that are in no `state_dict`.
+
+    Raises:
+        ChangedModuleError: the modules have other tensors.
+    """
+    there, here = (dict([*m.named_parameters(), *m.named_buffers()]) for m in (source, target))
+    if {name: t.shape for name, t in there.items()} != {name: t.shape for name, t in here.items()}:
+        raise ChangedModuleError(
+            "the module has other tensors than the model of the run; evaluate it by your own code"
+        )
+    with torch.no_grad():
+        for name, tensor in here.items():
+            tensor.copy_(there[name])
+
+
+def _let_dropout_draw(module: nn.Module) -> None:
+    """Let dropout draw from torch's generator: nothing seeds its layers outside of a fleet."""
+    for owner in list(module.modules()):
+        for name, layer in list(owner.named_children()):
+            if isinstance(layer, SeededDropout):
+                setattr(owner, name, nn.Dropout(layer.p, inplace=layer.inplace))
+
+
+def _program(module: nn.Module, example: Tensor) -> ExportedProgram:
+    """Trace a module for batches of any size; what torch prints meanwhile is left out.
+
+    It is traced as it runs, and if that fails by its Python code, which some modules need.
+    """
+    sizes, errors = ({0: Dim("batch")},), []
+    with Path(os.devnull).open("w") as nowhere, redirect_stderr(nowhere):
+        for strict in (False, True):
+            try:
+                return torch.export.export(module, (example,), dynamic_shapes=sizes, strict=strict)
+            except Exception as error:  # noqa: BLE001 (told to the caller)
+                errors.append(error)
+    raise errors[0]
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Context in which torch computes on one thread, so that sums have the order of runs."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _writer(path: Path | str) -> AbstractContextManager[IO[bytes]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol, overload
 
 import torch
+from torch import nn
 
 from edgesim.assembly.gossip import (
     algorithm_named,
@@ -34,6 +35,7 @@ from edgesim.models.eight_bit import EightBit
 from edgesim.models.errors import ModelError
 from edgesim.models.kind import ImageShape, ModelSize
 from edgesim.models.layers import Layers
+from edgesim.models.own import OwnModel
 from edgesim.models.start_values import StartValues
 from edgesim.quant.backends import BackendName, choose_backend, describe_backend, make_backend
 from edgesim.quant.settings import QuantizationSettings
@@ -309,7 +311,18 @@ def make_layers(scenario: Scenario, compute: Compute) -> Layers:
 def make_flat_model(
     scenario: Scenario, data: ImageForm, compute: Compute, start: StartValues | None = None
 ) -> FlatModel:
-    """The initial model, the same on all devices.
+    """The initial model, the same on all devices, as `make_model` makes it."""
+    device, task = open_device(compute.accelerator), make_task(scenario)
+    model = make_model(scenario, data, compute, start)
+    if isinstance(model, OwnModel):
+        return FlatModel(model, device, model.around_step, task)
+    return FlatModel(model, device, task=task, keeps_parameters=True)
+
+
+def make_model(
+    scenario: Scenario, data: ImageForm, compute: Compute, start: StartValues | None = None
+) -> nn.Module:
+    """The initial model as a module: an `OwnModel` around one's own, else one of the catalog.
 
     Args:
         scenario: whose seed its values depend on.
@@ -321,7 +334,6 @@ def make_flat_model(
         ModelError: the model can't take such images, or the values don't fit.
     """
     section, seed = scenario.model, torch_seed(scenario.seed, StreamPurpose.INIT)
-    device, task = open_device(compute.accelerator), make_task(scenario)
     layers = make_layers(scenario, compute)
     if isinstance(section.name, OwnPart):
         own = make_own_model(
@@ -335,7 +347,7 @@ def make_flat_model(
         )
         if start is not None:
             start.begin_(own.inner)
-        return FlatModel(own, device, own.around_step, task)
+        return own
     model = build_model(
         section.name,
         image_shape=image_shape_of(data),
@@ -347,7 +359,7 @@ def make_flat_model(
     )
     if start is not None:
         start.begin_(model)
-    return FlatModel(model, device, task=task, keeps_parameters=True)
+    return model
 
 
 def make_task(scenario: Scenario) -> Task:

@@ -103,14 +103,12 @@ class PreparedRun:
     @cached_property
     def sample_digests(self) -> dict[str, str]:
         """Digests of the training samples that some device has and of the test samples."""
-        splits = {"training": self._train_samples, "test": self.test_samples()}
-        found = {}
-        for name, samples in splits.items():
-            digest = blake2b(digest_size=16)
-            for array in samples.contents:
-                digest.update(np.ascontiguousarray(array).data)
-            found[name] = digest.hexdigest()
-        return found
+        return {"training": _digest_of(self._train_samples), "test": self.test_digest}
+
+    @cached_property
+    def test_digest(self) -> str:
+        """Digest of the test samples."""
+        return _digest_of(self.test_samples())
 
     @cached_property
     def graphs_digest(self) -> str | None:
@@ -215,6 +213,13 @@ class PreparedRun:
     def _held_out_samples(self) -> Shard:
         """Test samples that are some device's own, in the order of the split."""
         return self._of_test(np.unique(np.concatenate(self.held_out)))
+
+
+def _digest_of(samples: Shard) -> str:
+    digest = blake2b(digest_size=16)
+    for array in samples.contents:
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
 
 
 def paths_in(options: object) -> Iterator[Path]:

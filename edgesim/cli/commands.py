@@ -291,12 +291,15 @@ def export(
         Path,
         typer.Argument(
             metavar="FILE",
-            help="File to write. NAME.pt2: a program of torch.export, which runs without edgesim "
-            "(fp32 alone); any other name: the values, for torch.load.",
+            help="File to write. NAME.pt: the values, for torch.load; NAME.pt2: a program of "
+            "torch.export, which runs without edgesim (not of 8-bit models).",
         ),
     ],
     device: Annotated[
-        int | None, typer.Option(help="Number of a device; default: the averaged model.")
+        str | None,
+        typer.Option(
+            metavar="DEVICE", help="Number or name of a device; default: the averaged model."
+        ),
     ] = None,
 ) -> None:
     """Write the trained model of a finished run to a file.

@@ -2,30 +2,47 @@
 
 from __future__ import annotations
 
+import re
+import warnings
+from math import isclose
 from pathlib import Path
 
-from edgesim.api.trained import TrainedModel, trained_model
-from edgesim.results.load import load_run
+from edgesim.api.trained import NoModelError, TrainedModel, trained_model
+from edgesim.errors import EdgesimError, did_you_mean
+from edgesim.results.load import UnfinishedRunWarning, load_run
 from edgesim.results.run import Run
 from edgesim.study.tables.table import Table
 
 PROGRAM = ".pt2"  # torch's suffix of exported programs
+VALUES = (".pt", ".pth")
+
+_CLOSE = 1e-3  # between kinds of processors figures of one model differ by less
+_DIFFERENT = (
+    "The figures are not those of the run: code or files that the model is made of have changed."
+)
 
 
-def write_model(place: str, file: Path, device: int | None) -> Table:
+class FileNameError(EdgesimError, ValueError):
+    """A file can't be written, or its name says no format."""
+
+
+def write_model(place: str, file: Path, device: str | None) -> Table:
     """Write the model, evaluate it once more, and give what was written.
 
     Args:
         place: directory of the run, or its URI.
         file: to write: a program if its name ends in `.pt2`, else the model's values.
-        device: whose model; None: the averaged one.
+        device: number or name of the device; None: the averaged model.
 
     Raises:
         EdgesimError: see `edgesim.api.trained`.
     """
-    run = load_run(place)
-    model = trained_model(run, device)
-    is_program = file.suffix == PROGRAM
+    is_program = _is_program(file)
+    with warnings.catch_warnings():  # `trained_model` says the same of unfinished runs
+        warnings.simplefilter("ignore", UnfinishedRunWarning)
+        run = load_run(place)
+    model = trained_model(run, None if device is None else _number_of(run, device))
+    figures, is_same = _figures(run, model)
     if is_program:
         model.export(file)
         reader = f'torch.export.load("{file}").module()'
@@ -34,23 +51,70 @@ def write_model(place: str, file: Path, device: int | None) -> Table:
         reader = f'torch.load("{file}", weights_only=True)["state_dict"]'
     rows = [
         ("model", "averaged" if device is None else f"of device {device}"),
-        ("parameters", f"{sum(p.numel() for p in model.module.parameters()):,}"),
+        ("parameters", f"{model.num_parameters:,}"),
         ("shape of an input", f"{tuple(model.input_shape)}"),
-        *_figures(run, model),
+        *figures,
         ("file", f"{file} ({file.stat().st_size / 1e6:.2f} MB)"),
         ("read it with", reader),
     ]
-    return Table(f"{place}: its trained model", ("", ""), tuple(rows))
+    notes = () if is_same else (_DIFFERENT,)
+    return Table(f"{place}: its trained model", ("", ""), tuple(rows), notes)
 
 
-def _figures(run: Run, model: TrainedModel) -> list[tuple[str, str]]:
-    """A row for each figure of the model, beside what the last evaluation of the run has."""
+def _number_of(run: Run, device: str) -> int:
+    """Number of a device that is given by its number or name.
+
+    Raises:
+        NoModelError: there is none.
+    """
+    column = "name"  # there if devices have names
+    names = run.devices[column].tolist() if column in run.devices else []
+    if device in names:
+        return names.index(device)
+    if not device.isdecimal():
+        raise NoModelError(
+            f"{run.place}: has no device {device}; "
+            f"{did_you_mean(device, names, 'give its number, from 0')}"
+        )
+    return int(device)
+
+
+def _is_program(file: Path) -> bool:
+    """Whether a file is to have a program, by its name.
+
+    Raises:
+        FileNameError: it can't be written, or its name is of another format.
+    """
+    kind = file.suffix.lower()
+    if "://" in str(file) or re.match(r"\w+:/", str(file)):
+        raise FileNameError(f"{file}: must be a file of this machine")
+    if file.is_dir():
+        raise FileNameError(f"{file}: is a folder; name a file in it, such as {file}/model.pt")
+    if not file.parent.is_dir():
+        raise FileNameError(f"{file}: there is no folder {file.parent}; make it first")
+    if kind not in (PROGRAM, *VALUES):
+        raise FileNameError(
+            f"{file}: must end in {PROGRAM}, of a program, or in {' or '.join(VALUES)}, of values"
+        )
+    return kind == PROGRAM
+
+
+def _figures(run: Run, model: TrainedModel) -> tuple[list[tuple[str, str]], bool]:
+    """A row for each figure of the model, beside what the last evaluation of the run has.
+
+    Also whether both are alike, as far as the run has them.
+    """
     evaluations = run.evaluations
     newest = evaluations.loc[evaluations.index[evaluations["model"] == "consensus"][-1] :]
     rows = newest[newest["device"] == model.device]
-    found = []
+    found, is_same = [], True
     for name, value in model.evaluate().figures.items():
-        if value is not None:
-            in_run = f"; in the run's last evaluation {rows[name].iloc[0]:.4f}" if len(rows) else ""
-            found.append((f"{name} on the test samples", f"{value:.4f}{in_run}"))
-    return found
+        if value is None:
+            continue
+        in_run = ""
+        if len(rows):
+            was = float(rows[name].iloc[0])
+            in_run = f"; in the run's last evaluation {was:.4f}"
+            is_same &= isclose(value, was, rel_tol=_CLOSE, abs_tol=_CLOSE)
+        found.append((f"{name} on the test samples", f"{value:.4f}{in_run}"))
+    return found, is_same

@@ -53,13 +53,17 @@ def describe_environment(mode: str, compute: Compute) -> dict[str, Any]:
 
 
 def described_content(prepared: PreparedRun) -> dict[str, Any]:
-    """What a run begins with, for environment.json: its length, own parts, files and samples."""
+    """What a run begins with, for environment.json.
+
+    Its length, own parts, files and samples, and by what images are normalised.
+    """
     return {
         "rounds": prepared.training.num_rounds,
         "own_parts": {str(part): part.digest for _, part in own_parts(prepared.scenario)},
         "files": _digests_of_files(prepared),
         "samples": prepared.sample_digests,
         "graphs": prepared.graphs_digest,
+        "inputs": {"mean": list(prepared.data.mean), "std": list(prepared.data.std)},
     }
 
 

@@ -23,7 +23,9 @@ class ImageClassifier(nn.Module):
 
     def forward(self, images_NCHW: Tensor) -> Tensor:
         """Logits, shape (N, classes)."""
-        features_NFHW = self.features(_channels_last(images_NCHW))
+        if not torch.compiler.is_exporting():  # other runtimes choose strides of their own
+            images_NCHW = _channels_last(images_NCHW)
+        features_NFHW = self.features(images_NCHW)
         logits: Tensor = self.head(features_NFHW.mean(dim=(2, 3)))
         return logits
 

@@ -87,7 +87,7 @@ def load_run(place: str | Path) -> Run:
         with_totals(evaluations, rounds, scenario, is_finished=True),
         devices,
         files.read_json(_SUMMARY),
-        models=Models(files),
+        models=Models(files, len(devices)),
         missing=(),
     )
     _check_agreement(run)

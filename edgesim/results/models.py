@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from edgesim.results.run_files import RunFiles, number_of
+from edgesim.results.run_files import REMEDY, RunDirectoryError, RunFiles, number_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -51,10 +51,12 @@ class Models(Mapping[int, DeviceModel]):
 
     Args:
         files: of the run; None of a run that has none.
+        num_devices: of the run.
     """
 
-    def __init__(self, files: RunFiles | None) -> None:
+    def __init__(self, files: RunFiles | None, num_devices: int = 0) -> None:
         self._files = files
+        self._num_devices = num_devices
         names = files.final_model_names() if files is not None else []
         self._names = {number_of(name): name for name in names}
 
@@ -80,6 +82,20 @@ class Models(Mapping[int, DeviceModel]):
     def __repr__(self) -> str:
         return f"<final models of {len(self)} devices>"
 
+    def check_whole(self) -> None:
+        """Refuse a run that lacks the model of a device.
+
+        Raises:
+            RunDirectoryError: it does.
+        """
+        if self._files is None:
+            return
+        lacking = [device for device in range(self._num_devices) if device not in self._names]
+        if lacking:
+            more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
+            name = f"models/device-{lacking[0]:06d}.npz"
+            raise RunDirectoryError(f"{self._files.place}/{name}{more}: missing; {REMEDY}")
+
     @property
     def consensus(self) -> DeviceModel:
         """The consensus model: sum(x), sum(u), mean of the statistics.
@@ -89,7 +105,9 @@ class Models(Mapping[int, DeviceModel]):
 
         Raises:
             KeyError: the run has no final models.
+            RunDirectoryError: a model is missing.
         """
+        self.check_whole()
         with_mass = [model for model in self.values() if model.u > 0]
         present = [model for model in with_mass if not model.gone] or with_mass
         if not present:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import warnings
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 import edgesim
-from edgesim.api.trained import NoModelError, NoProgramError
+from edgesim.api.trained import ChangedModuleError, NoModelError, NoProgramError
 from edgesim.cli import main
-from edgesim.results.run_files import RunDirectoryError
+from edgesim.cli.export import FileNameError, _figures, write_model
+from edgesim.results.run_files import RunDirectoryError, RunFiles
+from edgesim.storage.store import Store
 
 SMALL = {
     "fleet__devices": 3,
@@ -46,8 +51,14 @@ class Net(nn.Module):
         self.drop = nn.Dropout(0.2)
         self.head = nn.Linear(32, num_classes)
 
+        self.register_buffer("shift", torch.ones(32), persistent=False)
+
     def forward(self, x):
-        return self.head(self.drop(self.norm(self.frozen(x.flatten(1)))))
+        return self.head(self.drop(self.norm(self.frozen(x.flatten(1)))) + self.shift)
+
+class Large(nn.Sequential):
+    def __init__(self, input_shape, num_classes):
+        super().__init__(nn.Flatten(), nn.Linear(64, 16_384), nn.ReLU(), nn.Linear(16_384, 10))
 """
 
 
@@ -59,7 +70,7 @@ def run_of(tmp_path_factory):
 
     def get(name):
         if name not in made:
-            own = {"name": f"{folder}/own.py:Net"}
+            own = {"name": f"{folder}/own.py:{'Large' if name == 'large' else 'Net'}"}
             out = folder / name.replace(", ", "-")
             model = MODELS.get(name, own)
             with warnings.catch_warnings():
@@ -83,18 +94,48 @@ def test_it_gives_the_figures_of_the_last_evaluation(run_of, name):
         assert not model.module.training
 
 
-def test_a_training_of_it_leaves_the_run_alone(run_of):
-    run = run_of("batch")
+@pytest.mark.parametrize("name", ["batch", "own", "large"])
+def test_a_training_of_it_leaves_the_run_alone(run_of, name):
+    """Also with dropout, and with so many parameters that fleets take gradients by hooks."""
+    run = run_of(name)
     model = edgesim.trained_model(run.place)
     before = model.evaluate()
-    optimizer = torch.optim.SGD(model.module.parameters(), lr=0.1)
+    trained = [parameter for parameter in model.module.parameters() if parameter.requires_grad]
+    assert sum(parameter.numel() for parameter in trained) == model.num_parameters
+    optimizer = torch.optim.SGD(trained, lr=0.05)
     model.module.train()
-    for inputs, targets in model.test_batches():
+    for inputs, targets in [*model.test_batches()] * 3:
         optimizer.zero_grad()
         torch.nn.functional.cross_entropy(model.module(inputs), targets).backward()
         optimizer.step()
     assert model.evaluate().loss < before.loss
     assert edgesim.trained_model(run).evaluate() == before
+
+
+def test_another_module_is_not_evaluated(run_of):
+    model = edgesim.trained_model(run_of("batch"))
+    model.module.head = torch.nn.Linear(64, 3)
+    with pytest.raises(ChangedModuleError, match="other tensors than the model of the run"):
+        model.evaluate()
+
+
+def test_a_run_that_lacks_a_model_has_no_average(run_of, tmp_path):
+    shutil.copytree(run_of("evonorm_s0").path, tmp_path / "run")
+    (tmp_path / "run" / "models" / "device-000001.npz").unlink()
+    run = edgesim.load_run(tmp_path / "run")
+    for get in (lambda: edgesim.trained_model(run), lambda: run.models.consensus):
+        with pytest.raises(RunDirectoryError, match=r"models/device-000001\.npz: missing"):
+            get()
+
+
+def test_changed_training_images_are_told_by_their_mean(run_of, tmp_path):
+    shutil.copytree(run_of("evonorm_s0").path, tmp_path / "run")
+    files = RunFiles(Store.at(tmp_path / "run"))
+    content = files.read_json("environment.json")
+    content["inputs"]["mean"] = [0.25]
+    files.write_json("environment.json", content)
+    with pytest.raises(RunDirectoryError, match="training samples have changed since the run"):
+        edgesim.trained_model(tmp_path / "run")
 
 
 def test_its_module_is_the_class_of_ones_own(run_of):
@@ -127,7 +168,13 @@ def test_a_program_gives_the_same_outputs_for_batches_of_any_size(run_of, tmp_pa
     model = edgesim.trained_model(run_of(name))
     model.export(tmp_path / "model.pt2")
     program = torch.export.load(tmp_path / "model.pt2").module()
+    model.module.train()  # a program evaluates anyway
+    model.export(tmp_path / "again.pt2")
+    model.module.eval()
+    again = torch.export.load(tmp_path / "again.pt2")
+    assert all(not example.any() for example in again.example_inputs[0])  # no sample of the fleet
     for inputs, _ in model.test_batches():
+        assert torch.equal(program(inputs), again.module()(inputs))
         for some in (inputs, inputs[:3], inputs[:1]):
             torch.testing.assert_close(program(some), model.module(some))
     assert all(parameter.requires_grad for parameter in model.module.parameters()) == (
@@ -173,11 +220,47 @@ def test_other_test_samples_are_refused(run_of):
     place = run.path / "environment.json"
     model, content = edgesim.trained_model(run), json.loads(place.read_text())
     assert set(content["samples"]) == {"training", "test"}
-    model._prepared.sample_digests["test"] = "0" * 32
+    vars(model._prepared)["test_digest"] = "0" * 32
     with pytest.raises(RunDirectoryError, match="the test samples have changed since the run"):
         model.evaluate()
     batch = next(model.test_batches())
     assert np.isfinite(model.evaluate([batch]).loss)
+
+
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        ("model.onnx", r"must end in \.pt2, of a program, or in \.pt or \.pth, of values"),
+        ("", r"is a folder; name a file in it"),
+        ("nowhere/model.pt", r"there is no folder .*nowhere; make it first"),
+        ("s3://bucket/model.pt", r"must be a file of this machine"),
+    ],
+)
+def test_files_that_can_not_be_written_are_refused_at_once(run_of, tmp_path, file, said):
+    place = Path(file) if "://" in file else tmp_path / file
+    with pytest.raises(FileNameError, match=said):
+        write_model(run_of("batch").place, place, None)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_command_says_if_figures_are_not_those_of_the_run(run_of, tmp_path):
+    run = run_of("own")
+    table = write_model(run.place, tmp_path / "model.pt", None)
+    assert not table.notes
+    other = replace(run, evaluations=run.evaluations.assign(loss=1.0))
+    rows, is_same = _figures(other, edgesim.trained_model(run))
+    assert not is_same
+    assert any("in the run's last evaluation 1.0000" in row[1] for row in rows)
+
+
+def test_the_command_takes_names_of_devices(tmp_path):
+    names = ["attic", "garden", "hall"]
+    run = edgesim.run("quickstart", out=tmp_path / "run", inline=True, fleet__names=names, **SMALL)
+    table = write_model(run.place, tmp_path / "model.pt", "garden")
+    assert ("model", "of device garden") in table.rows
+    assert torch.load(tmp_path / "model.pt", weights_only=True)["device"] == 1
+    with pytest.raises(NoModelError, match="has no device gardn; did you mean garden"):
+        write_model(run.place, tmp_path / "model.pt", "gardn")
 
 
 def exported(monkeypatch, capsys, *arguments):

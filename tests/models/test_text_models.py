@@ -166,6 +166,16 @@ def test_a_folder_without_an_encoder_is_refused_in_one_line(tmp_path, folders):
         (tmp_path / name).write_bytes((folders["bert"] / name).read_bytes())
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_encoder_is_traced_as_a_program(folders, kind):
+    model = encoder((2, 8), 3, encoder=str(folders[kind])).eval().requires_grad_(False)
+    sizes = ({0: torch.export.Dim("batch")},)
+    program = torch.export.export(model, (rows(2),), dynamic_shapes=sizes).module()
+    for num_samples in (1, 5):
+        inputs = rows(num_samples, seed=1)
+        torch.testing.assert_close(program(inputs), model(inputs))
+
+
 def test_tokens_that_the_classifier_does_not_read_keep_their_gradients_in_8_bits():
     """A classifier reads the first token; gradients of the others are tens of times smaller."""
     tokens = torch.randint(4, 50, (16, 12), generator=torch.Generator().manual_seed(0))

@@ -64,13 +64,17 @@ class TextClassifier(nn.Module):
             ModelError: a token is not in the vocabulary.
         """
         tokens, mask = inputs[:, 0], inputs[:, 1]
+        if not torch.compiler.is_exporting():  # a program can't depend on values
+            self._check(tokens)
+        logits: Tensor = self.model(input_ids=tokens, attention_mask=mask).logits
+        return logits
+
+    def _check(self, tokens: Tensor) -> None:
         if (largest := int(tokens.max())) >= self.vocabulary:
             raise ModelError(
                 f"texts have the token {largest}, the encoder knows {self.vocabulary}; give "
                 "data.options.tokenizer of the encoder, or as many in model.options.vocabulary"
             )
-        logits: Tensor = self.model(input_ids=tokens, attention_mask=mask).logits
-        return logits
 
 
 @dataclass(frozen=True, slots=True)
