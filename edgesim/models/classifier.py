@@ -23,9 +23,7 @@ class ImageClassifier(nn.Module):
 
     def forward(self, images_NCHW: Tensor) -> Tensor:
         """Logits, shape (N, classes)."""
-        if not torch.compiler.is_exporting():  # other runtimes choose strides of their own
-            images_NCHW = _channels_last(images_NCHW)
-        features_NFHW = self.features(images_NCHW)
+        features_NFHW = self.features(_channels_last(images_NCHW))
         logits: Tensor = self.head(features_NFHW.mean(dim=(2, 3)))
         return logits
 
@@ -35,6 +33,9 @@ def _channels_last(images_NCHW: Tensor) -> Tensor:
 
     `Tensor.contiguous` would not do: grey images have one channel, so their memory fits both
     layouts. It would keep their strides, and the convolution would choose the slower kernel.
+    A program of `torch.export` takes images as they are: its runtimes choose strides of their own.
     """
+    if torch.compiler.is_exporting():
+        return images_NCHW
     copy = torch.empty_like(images_NCHW, memory_format=torch.channels_last)
     return copy.copy_(images_NCHW)
