@@ -86,7 +86,7 @@ def _is_program(file: Path) -> bool:
         FileNameError: it can't be written, or its name is of another format.
     """
     kind = file.suffix.lower()
-    if "://" in str(file) or re.match(r"\w+:/", str(file)):
+    if re.match(r"\w+:/", str(file)):  # of a URI, whose second / a path drops
         raise FileNameError(f"{file}: must be a file of this machine")
     if file.is_dir():
         raise FileNameError(f"{file}: is a folder; name a file in it, such as {file}/model.pt")

@@ -98,7 +98,14 @@ def read_start_values(path: Path) -> StartValues:
     values = content.get("state_dict", content) if isinstance(content, dict) else None
     if not values or not all(isinstance(value, Tensor) for value in values.values()):
         raise StartValuesError(f"{path}: has no `state_dict`, nor tensors by their names")
-    return StartValues({name: value.numpy() for name, value in values.items()}, str(path))
+    return StartValues({name: _array(value) for name, value in values.items()}, str(path))
+
+
+def _array(value: Tensor) -> NDArray[Any]:
+    """Floats as float32: NumPy has no bfloat16."""
+    value = value.detach()
+    array: NDArray[Any] = (value.float() if value.is_floating_point() else value).numpy()
+    return array
 
 
 def _listed(names: list[str]) -> str:

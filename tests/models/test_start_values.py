@@ -194,6 +194,15 @@ def test_values_that_do_not_fit_are_refused(trained, tmp_path, content, said):
     assert len(str(error.value).splitlines()) == 1
 
 
+def test_parameters_and_16_bits_are_values_too(trained, tmp_path):
+    values = torch.load(trained[1], weights_only=True)["state_dict"]
+    of_bf16 = {name: torch.nn.Parameter(value.bfloat16()) for name, value in values.items()}
+    torch.save(of_bf16, tmp_path / "model.pt")
+    flat, _ = initial("quickstart", model__start_from=str(tmp_path / "model.pt"))
+    wanted = torch.cat([value.detach().float().reshape(-1) for value in of_bf16.values()])
+    assert torch.equal(flat.parameters, wanted)
+
+
 def test_a_file_that_runs_code_is_refused(tmp_path):
     class Code:
         def __reduce__(self):

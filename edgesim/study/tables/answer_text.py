@@ -285,6 +285,8 @@ def _waiting(answer: Answer) -> str:
     names = Names.of(answer.costs)
     # Without devices that a short FedAvg never draws.
     devices = [device for device in answer.costs.devices if _step_s(device)]
+    if not devices:
+        return ""
     slow, fast = max(devices, key=_step_s), min(devices, key=_step_s)
     slowest = [d.device for d in devices if _step_s(d) * _ALIKE >= _step_s(slow)]
     slowness = ""
