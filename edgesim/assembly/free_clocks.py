@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import cache
 from heapq import heapify, heappop, heapreplace
 from math import inf
-from typing import TypeAlias
 
 from edgesim.assembly.message_costs import random_message_bytes
 from edgesim.assembly.studied_scenario import StudiedScenario
@@ -23,9 +22,6 @@ from edgesim.hardware.work import Work
 from edgesim.streams import StreamPurpose, stream
 from topologies import OutEdges, Schedule
 
-_Arrived: TypeAlias = Callable[[Sequence[Incoming]], list[MessageKey]]
-"""The messages among those under way that a device absorbs now, in order."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndOfRound:
@@ -34,6 +30,7 @@ class EndOfRound:
     Attributes:
         device: which one.
         rounds_done: rounds that it has ended.
+        is_last: whether it does no more; then it has absorbed all messages to it.
         step_end_s: its clock at the end of the step.
         end_s: its clock when it has absorbed what had arrived.
         sent: edges on which it sent.
@@ -47,6 +44,7 @@ class EndOfRound:
 
     device: int
     rounds_done: int
+    is_last: bool
     step_end_s: float
     end_s: float
     sent: OutEdges
@@ -120,10 +118,10 @@ class FreeClocks:
             if device.round_index == num_rounds or step_end_s >= end_s:
                 last.append(heappop(events))
                 continue
-            yield self._end(index, step_end_s, device.clock.arrived)
+            yield self._end(index, step_end_s)
             heapreplace(events, (self._begin(index), index))
         for step_end_s, index in last:
-            yield self._end(index, step_end_s, self._devices[index].clock.await_rest)
+            yield self._end(index, step_end_s, is_last=True)
 
     def _begin(self, index: int) -> float:
         """Compute; returns when the step ends."""
@@ -145,9 +143,10 @@ class FreeClocks:
         if device.edges:
             self._send(index, device)
 
-    def _end(self, index: int, step_end_s: float, arrived: _Arrived) -> EndOfRound:
-        """Absorb what has arrived."""
+    def _end(self, index: int, step_end_s: float, *, is_last: bool = False) -> EndOfRound:
+        """Absorb what has arrived, and after the last step what is on its way, too."""
         device, waiting = self._devices[index], self._waiting[index]
+        arrived = device.clock.await_rest if is_last else device.clock.arrived
         absorbed = arrived(list(waiting.values()))
         for key in absorbed:
             del waiting[key]
@@ -156,6 +155,7 @@ class FreeClocks:
         return EndOfRound(
             device=index,
             rounds_done=device.round_index,
+            is_last=is_last,
             step_end_s=step_end_s,
             end_s=device.clock.now_s,
             sent=device.edges,

@@ -4,14 +4,18 @@ At free pace no device waits for another one. A device that is awake computes: a
 it takes to absorb the messages that have arrived. A radio that is still busy skips messages, so
 how many a device sends in a round follows from the clocks of all.
 
-The clocks run for the whole training where it is short: radios are free in the first rounds, so
-these send more messages than later ones. Of a long training they run for some rounds.
+The clocks run for the whole training where it is short. A long one is reckoned from two shorter
+ones. They have the same devices and end as the long one does, by rounds or by virtual time, after n
+and 2n rounds in place of N. So each has the phases of the long one: quick devices end first, and
+then slow ones absorb fewer messages. The phases grow in proportion, and what happens once, such as
+the first rounds, in which no radio is busy yet, does not grow. So a count of the long training is
+that of the longer one, and (N - 2n) / n times what the longer one has more than the shorter one.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
@@ -27,10 +31,10 @@ from edgesim.study.steady_state import (
     without_absences,
 )
 
-_WARM_UP = 20  # rounds of a device that are not counted
-_ROUNDS = 120  # rounds of the slowest device that are counted, if the clocks come to so many
-_MESSAGES = 20  # of each device in the rounds that are counted, unless that takes too many events
-_MOST_EVENTS = 100_000
+# What each device does more in the longer one of two trainings, unless that takes too many events.
+_ROUNDS = 120
+_MESSAGES = 50
+_MOST_EVENTS = 100_000  # of the longer one; they take a second or two
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +59,9 @@ class FreePace:
     Attributes:
         steady_state: times of the devices, none of them waiting; means over the whole training
             where that is known.
-        sent: of each device, in how many of the counted rounds it sends so many messages.
-        absorbed: of each device, in how many of these rounds it absorbs so many messages.
+        sent: of each device, in how many rounds it sends so many messages, all in proportion to the
+            training; where it is reckoned, negative where shorter trainings have more of them.
+        absorbed: of each device, in how many rounds it absorbs so many messages, likewise.
         whole: the whole training; None if it takes more rounds than were run.
     """
 
@@ -74,67 +79,123 @@ def find_free_pace(
     Args:
         studied: the scenario, as objects.
         hardware: hardware of each device; planned absences and leaves are left out.
-        most_events: largest number of rounds and messages, unless a device then has no round;
-            None for the usual number.
+        most_events: largest number of rounds and messages of a training from which a longer one is
+            reckoned, unless a device then has no round; None for the usual number.
     """
     awake = [replace(own, duty_cycle=without_absences(own)) for own in hardware]
-    whole = None
-    sums = _of_training(studied, awake)
-    if sums is None:
-        sums = _of_rounds(studied, awake, most_events or _MOST_EVENTS)
-    else:
-        whole = WholeTraining(
-            rounds=tuple(own.rounds for own in sums),
-            end_s=tuple(own.end_s for own in sums),
-            wait_s=tuple(own.wait_s for own in sums),
-        )
-    cycles = tuple(own.cycle(hardware) for own, hardware in zip(sums, awake, strict=True))
-    slowest = max(range(len(cycles)), key=lambda device: (cycles[device].period_s, -device))
+    counts = _of_training(studied, awake, studied.num_rounds, steady_state.FEW_EVENTS)
+    shorter = None
+    if counts is None:
+        shorter = _two_shorter(studied, awake, most_events or _MOST_EVENTS)
+    if shorter is not None:
+        counts = _reckoned(shorter, studied.num_rounds)
+    elif counts is None:
+        counts = _of_training(studied, awake, studied.num_rounds)
+    assert counts is not None, "the training of a study ends"
     return FreePace(
-        steady_state=SteadyState(
-            warm_up_rounds=min(own.warm_up for own in sums),
-            num_rounds=min(own.counted for own in sums),
-            devices=cycles,
-            limits=_limits_of(slowest, cycles[slowest]),
-            longest_sleep_cycle_s=longest_sleep_cycle_s(awake),
-            is_free=True,
-            is_whole=whole is not None,
-        ),
-        sent=tuple(own.sent for own in sums),
-        absorbed=tuple(own.absorbed for own in sums),
-        whole=whole,
+        steady_state=_steady_state(counts, awake, shorter),
+        sent=tuple(own.sent for own in counts),
+        absorbed=tuple(own.absorbed for own in counts),
+        whole=None if shorter else _whole_training(counts),
     )
 
 
-def _of_training(studied: StudiedScenario, hardware: Sequence[Hardware]) -> list[_Sums] | None:
-    """Counts of the whole training; None if it takes more than a few events."""
+def _of_training(
+    studied: StudiedScenario,
+    hardware: Sequence[Hardware],
+    num_rounds: int,
+    most_events: float = inf,
+) -> list[_Counts] | None:
+    """Counts of a training; None if it has more events.
+
+    A shorter one than the scenario's ends by virtual time as much earlier. Its counts are without
+    the last round of each device: what this absorbs arrives after the last step, and grows with
+    the length of the training (last_wait.py).
+    """
     limit_s = studied.scenario.training.virtual_time_s
-    sums, events = [_Sums(ends=True) for _ in hardware], 0
-    clocks = clocks_of(studied, hardware, studied.schedule)
-    for ended in clocks.run(studied.num_rounds, inf if limit_s is None else limit_s):
-        sums[ended.device].add(ended)
+    end_s = inf if limit_s is None else limit_s * (num_rounds / studied.num_rounds)
+    counts, events = [_Counts() for _ in hardware], 0
+    for ended in clocks_of(studied, hardware, studied.schedule).run(num_rounds, end_s):
         events += 1 + len(ended.sent)
-        if events > steady_state.FEW_EVENTS:
+        if events > most_events:
             return None
-    return sums
+        if num_rounds == studied.num_rounds or not ended.is_last:
+            counts[ended.device].add(ended)
+    return counts
 
 
-def _of_rounds(
+@dataclass(frozen=True, slots=True)
+class _TwoShorter:
+    """Counts of a training of some rounds, and of one that is twice as long; one entry a device."""
+
+    num_rounds: int
+    shorter: Sequence[_Counts]
+    longer: Sequence[_Counts]
+
+    @property
+    def least_rounds(self) -> int:
+        """Rounds that the longer one has more, of the device with the fewest."""
+        return min(b.rounds - a.rounds for a, b in zip(self.shorter, self.longer, strict=True))
+
+    @property
+    def least_messages(self) -> int:
+        """Messages that the longer one has more, of the device that sends the fewest."""
+        return min(b.messages - a.messages for a, b in zip(self.shorter, self.longer, strict=True))
+
+
+def _two_shorter(
     studied: StudiedScenario, hardware: Sequence[Hardware], most_events: int
-) -> list[_Sums]:
-    """Counts of some rounds of a training that has more of them."""
-    sums, events = [_Sums() for _ in hardware], 0
-    for rounds, ended in enumerate(clocks_of(studied, hardware, studied.schedule).run(), 1):
-        sums[ended.device].add(ended)
-        events += 1 + len(ended.sent)
-        if rounds % len(sums) == 0:  # to look at all devices after each round would take long
-            least = min(own.rounds for own in sums)
-            has_enough = least >= _WARM_UP + _ROUNDS and (
-                events >= steady_state.FEW_EVENTS or min(own.messages for own in sums) >= _MESSAGES
-            )
-            if has_enough or (events >= most_events and least):
-                break
-    return sums
+) -> _TwoShorter | None:
+    """Two trainings from which the scenario's can be reckoned; None if it is not longer."""
+    num_rounds, shorter = 1, _of_training(studied, hardware, 1)
+    while 2 * num_rounds < studied.num_rounds:
+        longer = _of_training(studied, hardware, 2 * num_rounds)
+        assert shorter is not None, "without a limit to the events"
+        assert longer is not None, "without a limit to the events"
+        two = _TwoShorter(num_rounds, shorter, longer)
+        if two.least_rounds > 0:
+            is_enough = two.least_rounds >= _ROUNDS and two.least_messages >= _MESSAGES
+            events = sum(own.rounds + own.messages for own in longer)
+            if is_enough or 2 * events > most_events:
+                return two
+        num_rounds, shorter = 2 * num_rounds, longer
+    return None
+
+
+def _reckoned(two: _TwoShorter, num_rounds: int) -> list[_Counts]:
+    """Counts of a training of so many rounds, all multiplied by the rounds of the shorter one."""
+    weight = num_rounds - two.num_rounds, 2 * two.num_rounds - num_rounds
+    return [
+        _Counts.weighted(weight, (longer, shorter))
+        for longer, shorter in zip(two.longer, two.shorter, strict=True)
+    ]
+
+
+def _whole_training(counts: Sequence[_Counts]) -> WholeTraining:
+    return WholeTraining(
+        rounds=tuple(own.rounds for own in counts),
+        end_s=tuple(own.end_s for own in counts),
+        wait_s=tuple(own.wait_s for own in counts),
+    )
+
+
+def _steady_state(
+    counts: Sequence[_Counts], hardware: Sequence[Hardware], shorter: _TwoShorter | None
+) -> SteadyState:
+    """Means of the rounds of a whole training, or of one that was reckoned."""
+    cycles = [
+        own.cycle(awake, shorter is None) for own, awake in zip(counts, hardware, strict=True)
+    ]
+    slowest = max(range(len(cycles)), key=lambda device: (cycles[device].period_s, -device))
+    return SteadyState(
+        warm_up_rounds=shorter.num_rounds if shorter else 0,
+        num_rounds=shorter.least_rounds if shorter else min(own.rounds for own in counts),
+        devices=tuple(cycles),
+        limits=_limits_of(slowest, cycles[slowest]),
+        longest_sleep_cycle_s=longest_sleep_cycle_s(hardware),
+        is_free=True,
+        is_whole=shorter is None,
+    )
 
 
 def _limits_of(device: int, cycle: DeviceCycle) -> tuple[Limit, ...]:
@@ -146,20 +207,24 @@ def _limits_of(device: int, cycle: DeviceCycle) -> tuple[Limit, ...]:
 
 
 @dataclass(slots=True)
-class _Sums:
-    """Counts of one device: of all its rounds until it has warmed up, then of those after that.
+class _Counts:
+    """Counts of the rounds of one device.
 
     Attributes:
-        ends: whether the rounds are those of a whole training: then all of them count.
+        sent: numbers of rounds, by the number of messages sent.
+        absorbed: numbers of rounds, by the number of messages absorbed.
+        senders: messages absorbed, by their sender.
+        compute_s: awake seconds of steps and messages.
+        air_s: seconds for which the radio is busy.
+        lost_bytes: bytes sent again.
+        end_s: its clock at the end.
+        rest_s: seconds from its last step until the last message to it has arrived.
+        wait_s: those of them in which it is awake.
     """
 
-    ends: bool = False
-    rounds: int = 0
-    warm_up: int = 0
     sent: Counter[int] = field(default_factory=Counter)
     absorbed: Counter[int] = field(default_factory=Counter)
     senders: Counter[int] = field(default_factory=Counter)
-    messages: int = 0
     compute_s: float = 0.0
     air_s: float = 0.0
     lost_bytes: int = 0
@@ -167,20 +232,40 @@ class _Sums:
     rest_s: float = 0.0
     wait_s: float = 0.0
 
+    @classmethod
+    def weighted(cls, weights: tuple[int, int], counts: tuple[_Counts, _Counts]) -> _Counts:
+        """A weighted sum of the counts of two trainings, without an end."""
+        pairs = tuple(zip(weights, counts, strict=True))
+
+        def summed(counter: Callable[[_Counts], Mapping[int, int]]) -> Counter[int]:
+            total = Counter[int]()
+            for weight, own in pairs:
+                for key, count in counter(own).items():
+                    total[key] += weight * count
+            return total
+
+        return cls(
+            sent=summed(lambda own: own.sent),
+            absorbed=summed(lambda own: own.absorbed),
+            senders=summed(lambda own: own.senders),
+            compute_s=sum(weight * own.compute_s for weight, own in pairs),
+            air_s=sum(weight * own.air_s for weight, own in pairs),
+            lost_bytes=sum(weight * own.lost_bytes for weight, own in pairs),
+        )
+
     @property
-    def counted(self) -> int:
-        """Rounds that the sums are of."""
-        return self.rounds - self.warm_up
+    def rounds(self) -> int:
+        """Number of the rounds."""
+        return self.sent.total()
+
+    @property
+    def messages(self) -> int:
+        """Number of messages sent."""
+        return sum(messages * rounds for messages, rounds in self.sent.items())
 
     def add(self, ended: EndOfRound) -> None:
         """Count a round."""
-        if ended.rounds_done == _WARM_UP + 1 and not self.ends:
-            self.warm_up, self.messages = _WARM_UP, 0
-            self.sent, self.absorbed, self.senders = Counter(), Counter(), Counter()
-            self.compute_s, self.air_s, self.lost_bytes = 0.0, 0.0, 0
-        self.rounds, self.end_s = ended.rounds_done, ended.end_s
-        self.rest_s, self.wait_s = ended.rest_s, ended.wait_s
-        self.messages += len(ended.sent)
+        self.end_s, self.rest_s, self.wait_s = ended.end_s, ended.rest_s, ended.wait_s
         self.sent[len(ended.sent)] += 1
         self.absorbed[len(ended.absorbed)] += 1
         self.senders.update(sender for sender, _, _ in ended.absorbed)
@@ -188,11 +273,12 @@ class _Sums:
         self.air_s += ended.air_s
         self.lost_bytes += ended.lost_bytes
 
-    def cycle(self, hardware: Hardware) -> DeviceCycle:
+    def cycle(self, hardware: Hardware, is_whole: bool) -> DeviceCycle:
         """Means of a round."""
-        compute_s = self.compute_s / self.counted
-        if self.ends:
-            period_s = (self.end_s - self.rest_s) / self.rounds
+        rounds = self.rounds
+        compute_s = self.compute_s / rounds
+        if is_whole:
+            period_s = (self.end_s - self.rest_s) / rounds
         else:
             # It computes whenever it is awake, so sleep stretches each round alike in the long run.
             period_s = compute_s / without_absences(hardware).awake_part
@@ -200,10 +286,10 @@ class _Sums:
             period_s=period_s,
             compute_s=compute_s,
             wait_s=0.0,
-            air_s=self.air_s / self.counted,
-            lost_bytes=self.lost_bytes / self.counted,
+            air_s=self.air_s / rounds,
+            lost_bytes=self.lost_bytes / rounds,
             waits_for=None,
             absorbed_from={
-                sender: count / self.counted for sender, count in sorted(self.senders.items())
+                sender: count / rounds for sender, count in sorted(self.senders.items())
             },
         )

@@ -170,25 +170,21 @@ def _early_notices(
 def _ends_s(studied: StudiedScenario, num_rounds: int, limit_s: float) -> dict[int, float]:
     """Time at which each device would end its last round without a time limit.
 
-    The time is exact where the clocks reach the last round, extrapolated where that is surely
-    early, and infinite otherwise. Batteries are assumed never to run empty.
+    The time is exact where the clocks reach the last round. It is reckoned where they reach the one
+    before or where that is surely early, else infinite. Batteries are assumed never to be empty.
     """
     scenario, schedule = studied.scenario, studied.schedule
     hardware = device_hardware(scenario, schedule)
     clocks = clocks_of(studied, hardware, schedule)
-    newest: dict[int, tuple[int, float]] = {}
+    newest = {one.device: one for one in islice(clocks.run(num_rounds, limit_s), MOST_ROUNDS)}
     ends_s: dict[int, float] = {}
-    for ended in islice(clocks.run(), MOST_ROUNDS):
-        if ended.step_end_s >= limit_s:  # rounds come in the order of the ends of their steps
-            break
-        newest[ended.device] = ended.rounds_done, ended.step_end_s
-        if ended.rounds_done == num_rounds:
-            ends_s[ended.device] = ended.step_end_s
-    else:
-        for device, (rounds, time_s) in newest.items():
+    for device, ended in newest.items():
+        ends_s[device] = ended.step_end_s
+        if not ended.is_last:
             sleep = without_absences(hardware[device])  # absences count as they were so far
-            awake_s = sleep.awake_between(0.0, time_s)
-            reckoned_s = sleep.after(0.0, awake_s / rounds * num_rounds)
-            is_early = reckoned_s < SURELY_BEFORE * limit_s
-            ends_s.setdefault(device, reckoned_s if is_early else inf)
+            awake_s = sleep.awake_between(0.0, ended.step_end_s)
+            reckoned_s = sleep.after(0.0, awake_s / ended.rounds_done * num_rounds)
+            # The clocks of the fleet may have stopped before they told its last round.
+            is_known = ended.rounds_done + 1 == num_rounds or reckoned_s < SURELY_BEFORE * limit_s
+            ends_s[device] = reckoned_s if is_known else inf
     return ends_s

@@ -323,24 +323,23 @@ def test_fleets_at_free_pace_that_come_and_go_and_die_have_costs(tmp_path):
 def test_a_fleet_at_free_pace_does_as_was_foretold(tmp_path, monkeypatch):
     """A message takes ten steps, so that radios skip most rounds; and no device waits."""
     monkeypatch.setattr("edgesim.study.steady_state.FEW_EVENTS", 0)  # a long training's forecast
-    free = ("fleet.pace=free", "training.epochs=null", "training.rounds=80")
+    monkeypatch.setattr("edgesim.study.free_pace._ROUNDS", 64)
+    monkeypatch.setattr("edgesim.study.free_pace._MESSAGES", 4)
+    free = ("fleet.pace=free", "training.epochs=null", "training.rounds=200")
     scenario = small(tmp_path, *MIXED, *free, DENSE)
     foretold = iteration_costs(scenario)
     run = ran(tmp_path, scenario)
     rounds = pd.read_parquet(run.path / "rounds.parquet")
     for device in foretold.devices:
-        own = rounds[rounds["device"] == device.device].sort_values("round")
-        settled, cycle = own[own["round"].between(20, 78)], device.time.cycle
-        assert cycle.wait_s == settled["virtual_wait_s"].sum() == 0
+        own = rounds[rounds["device"] == device.device].sort_values("round").iloc[:-1]
+        cycle = device.time.cycle
+        assert cycle.wait_s == own["virtual_wait_s"].sum() == 0
         assert device.messages_sent < 0.2
-        # The windows hold a message more or less.
-        assert settled["messages_sent"].mean() == pytest.approx(device.messages_sent, abs=1 / 59)
-        assert settled["messages_absorbed"].mean() == pytest.approx(
-            device.messages_received, abs=1 / 59
-        )
-        passed_s = own["virtual_time_s"].iloc[78] - own["virtual_time_s"].iloc[19]
-        assert passed_s / 59 == pytest.approx(cycle.period_s, rel=0.01)
-        used_j = settled[["energy_compute_j", "energy_radio_j", "energy_idle_j"]].sum(axis=1)
+        # Each training holds a message more or less.
+        assert own["messages_sent"].mean() == pytest.approx(device.messages_sent, abs=0.01)
+        assert own["messages_absorbed"].mean() == pytest.approx(device.messages_received, abs=0.01)
+        assert own["virtual_time_s"].iloc[-1] / 199 == pytest.approx(cycle.period_s, rel=0.01)
+        used_j = own[["energy_compute_j", "energy_radio_j", "energy_idle_j"]].sum(axis=1)
         assert used_j.mean() == pytest.approx(device.energy_by("profile").total_j, rel=0.1)
 
 

@@ -38,7 +38,7 @@ def test_a_device_that_ends_before_the_others_is_named():
     devices = "[{profile: arduino-portenta-h7, count: 3}, {profile: jetson-nano}]"
     overrides = (
         f"fleet={{pace: free, devices: {devices}}}",
-        "training.virtual_time_s=2",
+        "training.virtual_time_s=1.5",
         "evaluation={every_virtual_s: 1}",
     )
     scenario = load_scenario(SCENARIOS / "quickstart.yaml", overrides)

@@ -399,9 +399,8 @@ def _steady_rows(costs: IterationCosts) -> Iterator[tuple[str, str]]:
         periods_s = [cycle.period_s for cycle in steady_state.devices]
         yield "a round, at free pace", _span(periods_s, _seconds)
         yield "slowest", f"{who}: {with_unit(max(periods_s), 's')} a round"
-        run = f"at least {steady_state.num_rounds} rounds of each device"
-        if steady_state.warm_up_rounds:
-            run += f" after {steady_state.warm_up_rounds}"
+        shorter = steady_state.warm_up_rounds
+        run = f"trainings of {shorter:,} and {2 * shorter:,} rounds"
         yield "clocks run for it", "the whole training" if steady_state.is_whole else run
         return
     yield "period of a round, in lockstep", with_unit(steady_state.period_s, "s")

@@ -1,0 +1,46 @@
+"""A long training at free pace is reckoned from two shorter ones, as its own clocks would say."""
+
+from __future__ import annotations
+
+import pytest
+from study_scenarios import small
+
+from edgesim.study import free_pace, steady_state
+from edgesim.study.iteration import iteration_costs
+from edgesim.study.tables.scenario_tables import fleet_table
+from edgesim.study.training import training_of
+
+UNLIKE = "fleet.devices=[{profile: raspberry-pi-4b, count: 3}, {profile: esp32-s3}]"
+TWICE = (
+    "fleet.devices=[{profile: jetson-nano, count: 2}, {profile: raspberry-pi-zero-2w, count: 2}]"
+)
+SIGNS = "gossip={algorithm: choco, averaging_rate: 0.01, compressor: {kind: sign_scale}}"
+RING = "topology={kind: ring}"
+CASES = {
+    "unlike": (UNLIKE, RING, SIGNS),
+    "busy radios": (TWICE, RING, "network={bandwidth_mbps: 5}"),
+    "losses": (TWICE, RING, "network={bandwidth_mbps: 10, latency_ms: 3, jitter_ms: 2, loss: 0.1}"),
+    "virtual time": (UNLIKE, RING, SIGNS, "training.virtual_time_s=20"),
+}
+
+
+@pytest.mark.parametrize("settings", CASES.values(), ids=CASES)
+def test_a_long_training_is_reckoned_as_its_clocks_run(tmp_path, monkeypatch, settings):
+    monkeypatch.setattr(free_pace, "_MOST_EVENTS", 30_000)
+    rounds = ("training.epochs=null", "training.rounds=9000", "fleet.pace=free")
+    scenario = small(tmp_path, *rounds, *settings)
+    monkeypatch.setattr(steady_state, "FEW_EVENTS", 0)
+    reckoned = iteration_costs(scenario)
+    monkeypatch.setattr(steady_state, "FEW_EVENTS", 1_000_000)
+    whole = iteration_costs(scenario)
+    assert reckoned.whole is None
+    assert whole.whole is not None
+    rows = dict(fleet_table(reckoned).rows)
+    assert rows["clocks run for it"].startswith("trainings of ")
+    foretold, found = training_of(reckoned), training_of(whole)
+    assert foretold.seconds == pytest.approx(found.seconds, rel=0.01)
+    assert foretold.rounds == pytest.approx(found.rounds, rel=0.01)
+    assert foretold.sent_bytes == pytest.approx(found.sent_bytes, rel=0.1)
+    assert sum(foretold.sent_bytes) == pytest.approx(sum(found.sent_bytes), rel=0.02)
+    assert sum(foretold.energy_j) == pytest.approx(sum(found.energy_j), rel=0.02)
+    assert foretold.last_wait_s == pytest.approx(found.last_wait_s, abs=0.02 * found.seconds)
