@@ -46,10 +46,10 @@ from two_convolutions import torch_loop
 
 from edgesim.assembly.build import (
     DataSpec,
-    TrainingPlan,
     choose_compute,
     make_schedule,
 )
+from edgesim.assembly.training_plan import TrainingPlan
 from edgesim.data.images import LabelledImages
 from edgesim.fleet.plan import FleetPlan
 from edgesim.scenario import Scenario, load_scenario

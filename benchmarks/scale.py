@@ -45,7 +45,8 @@ from time_slices import (
     take_turns,
 )
 
-from edgesim.assembly.build import PLAIN, DataSpec, TrainingPlan, make_schedule
+from edgesim.assembly.build import PLAIN, DataSpec, make_schedule
+from edgesim.assembly.training_plan import TrainingPlan
 from edgesim.data.images import LabelledImages
 from edgesim.fleet.on_ray import launch
 from edgesim.fleet.plan import FleetPlan

@@ -8,7 +8,6 @@ from typing import Any
 
 from edgesim.api.display import tables_html
 from edgesim.api.scenarios import ScenarioLike, errors_named, name_of, read_scenario
-from edgesim.assembly.planned_leaves import check_leaves
 from edgesim.assembly.rate_search.search import rate_notice, with_found_rate
 from edgesim.assembly.studied_scenario import studied_scenario
 from edgesim.scenario.schema import Scenario
@@ -143,7 +142,6 @@ def _ready(scenario: Scenario, name: str) -> tuple[Scenario, tuple[str, ...]]:
     """A scenario with the averaging rate that was found, and its notices."""
     scenario, found = with_found_rate(scenario)
     studied = studied_scenario(scenario)
-    check_leaves(studied.scenario.fleet, studied.schedule, studied.num_rounds)
     lines = [
         *notices(studied, studied.num_rounds),
         *handover_notices(studied),

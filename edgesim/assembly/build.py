@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, overload
+from typing import Protocol
 
 import torch
 from torch import nn
@@ -94,56 +93,6 @@ class ImageForm(Protocol):
     def num_classes(self) -> int:
         """Of the whole dataset."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class EvaluationRounds(Sequence[int]):
-    """Numbers of completed rounds, or of intervals of time, after which models are evaluated.
-
-    A range holds them, so they take no memory.
-
-    Attributes:
-        between: numbers before the end, increasing.
-        end: the last number, which is that of all rounds.
-    """
-
-    between: range
-    end: int
-
-    def __len__(self) -> int:
-        return len(self.between) + 1
-
-    @overload
-    def __getitem__(self, place: int) -> int: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[int]: ...
-
-    def __getitem__(self, place: int | slice) -> int | Sequence[int]:
-        if isinstance(place, slice):
-            # All but the last stay a range; other parts are few.
-            return self.between if place == slice(-1) else [*self.between, self.end][place]
-        places = range(len(self))
-        return self.end if places[place] == len(self.between) else self.between[places[place]]
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingPlan:
-    """Rounds, epochs and evaluations of a training.
-
-    Attributes:
-        num_rounds: of every device.
-        rounds_per_epoch: rounds in which the fleet sees about as many samples as it holds.
-        evaluation_rounds: numbers of completed rounds after which models are evaluated, increasing;
-            the last is `num_rounds`. With `evaluation_interval_s` they are numbers of intervals,
-            except the last.
-        evaluation_interval_s: virtual seconds between evaluations; None where they go by rounds.
-    """
-
-    num_rounds: int
-    rounds_per_epoch: int
-    evaluation_rounds: Sequence[int]
-    evaluation_interval_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import ceil
 from pathlib import Path
+from statistics import fmean
 
 from torch import Tensor
 
 from edgesim.assembly.build import (
     PLAIN,
-    EvaluationRounds,
-    TrainingPlan,
     check_length,
     image_shape_of,
     make_flat_model,
@@ -20,7 +19,7 @@ from edgesim.assembly.build import (
     name_devices,
 )
 from edgesim.assembly.equipment import check_hardware
-from edgesim.assembly.gossip import algorithm_named, cycle_of, rounds_of_epoch
+from edgesim.assembly.gossip import algorithm_named
 from edgesim.assembly.known_data import can_resize_images, open_data
 from edgesim.assembly.own_calls import is_own
 from edgesim.assembly.own_data import as_classes, contents_digest, notices_of_classes
@@ -39,6 +38,7 @@ from edgesim.assembly.planned_leaves import check_leaves
 from edgesim.assembly.prepared_run import PreparedRun
 from edgesim.assembly.rate_search.search import with_found_rate
 from edgesim.assembly.rehearsal import TASK, rehearse, rehearse_task
+from edgesim.assembly.training_plan import plan_training
 from edgesim.data.arrays import ArrayDataset
 from edgesim.data.images import Dataset
 from edgesim.data.shape import DataShape
@@ -53,7 +53,6 @@ from edgesim.models.start_values import StartValues, StartValuesError, read_star
 from edgesim.scenario.own_parts import OwnPart, own_parts
 from edgesim.scenario.schema import Scenario
 from edgesim.scenario.section import MOST_ROUNDS
-from edgesim.scenario.training import MOST_EVALUATIONS
 
 MOST_RANDOM_ROUNDS = 1_000_000  # with absences by chance, which are drawn from the first round on
 MOST_RANDOM_CHANGES = 5_000_000  # of presence by chance, over all devices; tens of bytes each
@@ -92,7 +91,7 @@ def prepare(
     _check_targets(scenario, dataset)
     scenario, schedule = name_devices(scenario)
     indices, own_tests = deal(scenario, dataset)
-    training = _plan_training(scenario, [len(i) for i in indices])
+    training = plan_training(scenario, fmean(len(i) for i in indices))
     _check_rounds(scenario, training.num_rounds)
     check_hardware(scenario, schedule)
     _check_augmentation(scenario, dataset)
@@ -332,64 +331,3 @@ def _check_sizes(scenario: Scenario, dataset: Dataset | ArrayDataset) -> None:
             raise ScenarioError(
                 f"{key} is {wanted}, but there are only {there} {kind} samples; lower it"
             )
-
-
-def _check_cycles(scenario: Scenario) -> None:
-    """Refuse an end or an evaluation in the middle of an average that takes several rounds."""
-    _, rounds = cycle_of(scenario)
-    wanted = {
-        "training.rounds": scenario.training.rounds,
-        "evaluation.every_rounds": scenario.evaluation.every_rounds,
-    }
-    for key, value in wanted.items():
-        if value is not None and value % rounds:
-            raise ScenarioError(
-                f"{key} is {value}; gossip.algorithm: {scenario.gossip.algorithm} takes {rounds} "
-                f"rounds for an average: must be a multiple of {rounds}, or use epochs"
-            )
-
-
-def _plan_training(scenario: Scenario, shard_sizes: Sequence[int]) -> TrainingPlan:
-    """Rounds, epochs and evaluations.
-
-    Every device takes one batch a round. An epoch is the mean number of batches in a shard: with
-    shards of equal size each device sees each of its samples once; with unequal ones a device with
-    few samples sees them more often.
-    """
-    section, evaluation = scenario.training, scenario.evaluation
-    mean_size = sum(shard_sizes) / len(shard_sizes)
-    rounds_per_epoch = rounds_of_epoch(scenario, ceil(mean_size / scenario.data.batch_size))
-    _check_cycles(scenario)
-    if section.rounds is not None:
-        num_rounds = section.rounds
-    else:
-        assert section.epochs is not None, "the schema asks for epochs or rounds"
-        num_rounds = section.epochs * rounds_per_epoch
-    interval_s = None
-    if evaluation.every_virtual_s is not None:
-        assert section.virtual_time_s is not None, "the schema asks for it"
-        interval_s = evaluation.every_virtual_s
-        # Any number above the limit counts as infinite.
-        num_between = ceil(min(section.virtual_time_s / interval_s, 2.0**60)) - 1
-        if num_between >= num_rounds:
-            raise ScenarioError(
-                f"evaluation.every_virtual_s is {interval_s:g}: more evaluations "
-                f"than the {num_rounds} rounds of a device; raise it"
-            )
-        key, wanted, between = "every_virtual_s", interval_s, range(1, num_between + 1)
-    elif section.virtual_time_s is not None:
-        between = range(0)  # rounds are not reached
-    else:
-        key = "every_epochs" if evaluation.every_rounds is None else "every_rounds"
-        wanted = getattr(evaluation, key)
-        interval = evaluation.every_rounds or (evaluation.every_epochs or num_rounds) * (
-            rounds_per_epoch
-        )
-        between = range(interval, num_rounds, interval)
-    if len(between) >= MOST_EVALUATIONS:
-        raise ScenarioError(
-            f"evaluation.{key} is {wanted:g}: {len(between) + 1:,} evaluations; must be at most "
-            f"{MOST_EVALUATIONS:,}; raise it"
-        )
-    evaluations = EvaluationRounds(between, num_rounds)
-    return TrainingPlan(num_rounds, rounds_per_epoch, evaluations, interval_s)

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgesim.assembly.build import Compute, DataSpec, TrainingPlan
+from edgesim.assembly.build import Compute, DataSpec
 from edgesim.assembly.own_topology import own_schedule
 from edgesim.assembly.rate_search.search import FoundRate
+from edgesim.assembly.training_plan import TrainingPlan
 from edgesim.data.arrays import ArrayDataset, Shard
 from edgesim.data.images import Dataset
 from edgesim.data.photographs import Photographs, middle_squares, photographs_of

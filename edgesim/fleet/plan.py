@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from edgesim.assembly.build import Compute, DataSpec, TrainingPlan
+from edgesim.assembly.build import Compute, DataSpec
+from edgesim.assembly.training_plan import TrainingPlan
 from edgesim.models.start_values import StartValues
 from edgesim.scenario.schema import Scenario
 from edgesim.storage.lease import Holder

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from edgesim.assembly.budget import fitting_settings
+from edgesim.assembly.rate_search.search import with_found_rate
 from edgesim.errors import EdgesimError
 from edgesim.scenario.files import dump_scenario, parse_scenario
 from edgesim.scenario.schema import Scenario
@@ -165,6 +166,7 @@ class _Trial:
         """
         try:
             scenario = parse_scenario(self._text, "scenario", Path(), candidate.settings)
+            scenario, _ = with_found_rate(scenario)  # a run would end where there is none
             costs = iteration_costs(scenario, wider=candidate.wider, most_events=_MOST_EVENTS)
         except EdgesimError:  # as an edited file would be refused: such a change is no advice
             return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from edgesim.assembly.equipment import device_hardware
 from edgesim.assembly.studied_scenario import StudiedScenario
+from edgesim.device.membership import turns_to_leave
 from edgesim.hardware.timeline import Timeline
 from edgesim.study.battery_leaves import handover_bytes
 from edgesim.study.tables.units import brief
@@ -19,8 +20,10 @@ def presence_notices(studied: StudiedScenario) -> list[str]:
     label, num_rounds = scenario.fleet.label, studied.num_rounds
     told = []
     for device in range(scenario.fleet.num_devices):
-        leave = presence.leave_round(device)
-        end = num_rounds if leave is None else min(leave, num_rounds)
+        end = num_rounds
+        if (leave := presence.leave_round(device)) is not None:  # it leaves in its next turn
+            turns = turns_to_leave(studied.schedule, device, num_rounds)
+            end = next((turn for turn in turns if turn >= leave), num_rounds)
         spans = presence.spans(device)
         there = sum(max(min(until, end) - start, 0) for start, until in spans)
         if there < num_rounds:

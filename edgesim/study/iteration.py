@@ -26,7 +26,7 @@ from edgesim.scenario.schema import Scenario
 from edgesim.study.energy_costs import IterationEnergy, energies_of_activity, energies_of_work
 from edgesim.study.free_pace import WholeTraining, find_free_pace
 from edgesim.study.mean_rounds import IterationWork, MeanRound, Memories, Works, mean_bytes
-from edgesim.study.steady_state import DeviceCycle, SteadyState, find_steady_state
+from edgesim.study.steady_state import DeviceCycle, SteadyState, find_steady_state, is_short
 from edgesim.study.wider_link import with_wider_link
 from topologies import step_share, takes_step
 
@@ -210,7 +210,10 @@ def iteration_costs(
             studied.num_rounds,
         )
     longest = messages.costs(*longest_message(algorithm), [name])[name]
-    if steady_state is not None and steady_state.is_whole and whole is None:
+    is_counted = whole is None and (
+        steady_state.is_whole if steady_state else is_short(studied.schedule, studied.num_rounds)
+    )
+    if is_counted:
         counted: Sequence[int] = range(studied.num_rounds)
         rounds = [
             MeanRound.of_schedule(

@@ -135,6 +135,18 @@ class SteadyState:
         return shares.index(max(shares))
 
 
+def is_short(schedule: Schedule, num_rounds: int) -> bool:
+    """Whether a training in lockstep has so few steps and messages that all are counted."""
+    events_of_round = schedule.num_devices + _edges(schedule) / schedule.exchange_every
+    return num_rounds * events_of_round <= FEW_EVENTS
+
+
+def _edges(schedule: Schedule) -> int:
+    """Messages of an exchange."""
+    exchange = first_exchange(schedule)
+    return sum(len(schedule.out_edges(i, exchange)) for i in range(schedule.num_devices))
+
+
 def find_steady_state(
     hardware: Sequence[Hardware],
     schedule: Schedule,
@@ -160,14 +172,13 @@ def find_steady_state(
     cycles = [without_absences(own) for own in hardware]
     hardware = [replace(own, duty_cycle=c) for own, c in zip(hardware, cycles, strict=True)]
     num_devices, every = len(hardware), schedule.exchange_every  # rounds per exchange
-    edges = sum(len(schedule.out_edges(i, first_exchange(schedule))) for i in range(num_devices))
+    edges = _edges(schedule)
     most_groups = max(2, (most_events or _MOST_EVENTS) // (num_devices * every + edges))
     most_rounds = most_groups * every
     warm_up = min(max(_LEAST_WARM_UP, 2 * num_devices), most_groups // 2) * every
     period = schedule.period or every
     least = min(-(-_LEAST_ROUNDS // period) * period, most_rounds - warm_up)
-    events_of_round = num_devices + edges / every
-    is_whole = num_rounds is not None and num_rounds * events_of_round <= FEW_EVENTS
+    is_whole = num_rounds is not None and is_short(schedule, num_rounds)
     if is_whole:
         assert num_rounds is not None, "a whole training has an end"
         warm_up, least = 0, num_rounds

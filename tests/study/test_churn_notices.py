@@ -30,7 +30,7 @@ def says(churn: str) -> list[str]:
         ),
         ("absent: [{device: 1, from_round: 40}]", "device 1 is there in 40 of 50 rounds"),
         ("joins: [{device: 3, round: 18}]", "device 3 is there in 32 of 50 rounds"),
-        ("leaves: [{device: 2, round: 6}]", "device 2 is there in 6 of 50 rounds"),
+        ("leaves: [{device: 2, round: 6}]", "device 2 is there in 10 of 50 rounds"),
         (
             "random: {absence_probability: 0.1, mean_absence_rounds: 3}",
             "all are absent at random",

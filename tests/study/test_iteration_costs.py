@@ -301,6 +301,27 @@ def test_what_can_not_be_known_or_not_be_is_refused(tmp_path):
         iteration_costs(small(tmp_path, "fleet.devices=1500", "data.train_samples=null"))
 
 
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (
+            ("topology={kind: star}", "gossip={algorithm: fedavg}", "training.rounds=25"),
+            r"training\.rounds is 25; .* must be a multiple of 2",
+        ),
+        (("gossip.local_steps=30",), r"gossip\.local_steps: not strongly connected"),
+        (
+            ("training.virtual_time_s=1", "evaluation.every_virtual_s=0.001", "fleet.pace=free"),
+            "evaluation.every_virtual_s is 0.001: more evaluations",
+        ),
+    ],
+    ids=["half an average", "no exchange", "evaluations"],
+)
+def test_what_a_run_refuses_for_its_length_is_refused(tmp_path, settings, said):
+    rounds = ("training.epochs=null", "training.rounds=24", "evaluation.every_rounds=null")
+    with pytest.raises(ScenarioError, match=said):
+        iteration_costs(small(tmp_path, *MIXED, *rounds, *settings))
+
+
 def test_fleets_at_free_pace_that_come_and_go_and_die_have_costs(tmp_path):
     """Those of a device that is there; and the table says whose battery is empty first."""
     board = "{profile: raspberry-pi-4b"

@@ -34,6 +34,16 @@ def test_a_short_training_in_lockstep_is_foretold_whole(tmp_path):
     assert dict(fleet_table(costs).rows)["clocks run for it"] == "the whole training"
 
 
+def test_so_is_one_without_profiles(tmp_path):
+    """Its messages are counted, not those of mean rounds."""
+    steps = ("gossip.local_steps=8", "training.epochs=null", "training.rounds=15")
+    scenario = small(tmp_path, DENSE, *steps)
+    foretold = training_of(iteration_costs(scenario))
+    assert foretold.seconds is None
+    found = pd.read_parquet(ran(tmp_path, scenario).path / "rounds.parquet").groupby("device")
+    assert foretold.sent_bytes == pytest.approx(found["sent_bytes"].sum(), rel=1e-12)
+
+
 def test_a_training_that_ends_between_two_exchanges_is_foretold_by_its_own_rounds(tmp_path):
     """15 rounds have one exchange of every eight; the mean over whole periods would have 1.9."""
     steps = ("gossip.local_steps=8", "training.epochs=null", "training.rounds=15")

@@ -141,7 +141,8 @@ def _title(answer: Answer) -> str:
     name = scenario.model.name
     model = name.name if isinstance(name, OwnPart) else name
     epochs = scenario.training.epochs
-    length = f"{epochs:,} epochs" if epochs else f"{studied.num_rounds:,} rounds"
+    number, unit = (epochs, "epoch") if epochs else (studied.num_rounds, "round")
+    length = f"{number:,} {unit}{'' if number == 1 else 's'}"
     devices = scenario.fleet.num_devices
     who = "1 device trains" if devices == 1 else f"{devices:,} devices train"
     return f"{scenario.name}: {who} {model} in {scenario.model.precision} for {length}"
