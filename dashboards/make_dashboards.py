@@ -45,24 +45,25 @@ _UNITS = {"s": "s", "bytes": "bytes", "j": "joule", "accuracy": "percentunit"}
 _MADE = "# Made by `make dashboards` from the table of metrics (edgesim/results/metrics.py).\n"
 
 _ROUNDS = "ray_edgesim_fleet_rounds_done"
+_WINDOW = "40s"  # of speeds: they lag by half of it, and need three values of nodes that tell 10 s
 _EACH = "by (SessionName, run)"
 # Name, expression, meaning, unit in Grafana.
 RULES = (
     (
         "edgesim:rounds:per_second",
-        f'deriv({_ROUNDS}{{statistic="mean"}}[2m])',
+        f'deriv({_ROUNDS}{{statistic="mean"}}[{_WINDOW}])',
         "rounds that a device does in a second of real time, mean over devices",
         "short",
     ),
     (
         "edgesim:rounds:spread",
         f'max {_EACH} ({_ROUNDS}{{statistic="max"}}) - min {_EACH} ({_ROUNDS}{{statistic="min"}})',
-        "rounds by which the slowest device is behind the fastest",
+        "rounds by which the slowest device that has neither left nor died is behind the fastest",
         "short",
     ),
     (
         "edgesim:sent_bytes:per_second",
-        f"sum {_EACH} (rate(ray_edgesim_fleet_sent_bytes_total[2m]))",
+        f"sum {_EACH} (deriv(ray_edgesim_fleet_sent_bytes_total[{_WINDOW}]))",
         "bytes that the fleet sends in a second of real time",
         "Bps",
     ),
@@ -86,7 +87,7 @@ def fleet_dashboard() -> Dashboard:
         board.with_panel(_panel_of(name, meaning, unit, query, "{{run}}"))
     board.with_row(Row("All devices"))
     for metric in FLEET_METRICS:
-        legend = "{{statistic}}" if metric.labels else "{{run}}"
+        legend = "{{run}} {{statistic}}" if metric.labels else "{{run}}"
         board.with_panel(_panel(metric, legend))
     return board
 
@@ -95,8 +96,8 @@ def device_dashboard() -> Dashboard:
     """What each device does; fleets above `metrics.most_devices` have none of it."""
     board = _dashboard("edgesim: devices", "edgesim-devices")
     for metric in DEVICE_METRICS:
-        board.with_panel(_panel(metric, "{{device}}"))
-    board.with_panel(_panel(WAITS_FOR, "{{device}} waits for {{other}}"))
+        board.with_panel(_panel(metric, "{{run}} {{device}}"))
+    board.with_panel(_panel(WAITS_FOR, "{{run}} {{device}} waits for {{other}}"))
     return board
 
 
@@ -158,13 +159,13 @@ def as_json(board: Dashboard) -> str:
 def rules() -> dict[str, Any]:
     """Recording rules, as Prometheus and its operator take them."""
     recorded = [{"record": name, "expr": expression} for name, expression, _, _ in RULES]
-    return {"groups": [{"name": "edgesim", "interval": "15s", "rules": recorded}]}
+    return {"groups": [{"name": "edgesim", "interval": "5s", "rules": recorded}]}
 
 
 def prometheus() -> dict[str, Any]:
     """Configuration of a Prometheus on the machine where Ray's dashboard listens."""
     return {
-        "global": {"scrape_interval": "10s"},
+        "global": {"scrape_interval": "5s"},
         "rule_files": ["rules.yml"],
         "scrape_configs": [
             {
@@ -172,7 +173,7 @@ def prometheus() -> dict[str, Any]:
                 "http_sd_configs": [
                     {
                         "url": "http://127.0.0.1:8265/api/prometheus/sd",
-                        "refresh_interval": "10s",
+                        "refresh_interval": "5s",
                         "authorization": {
                             "type": "Bearer",
                             "credentials_file": "/etc/edgesim/auth_token",
@@ -196,7 +197,7 @@ def kubernetes(boards: dict[str, str]) -> list[dict[str, Any]]:
             # All pods of KubeRay, heads and workers: each exports what its node was told.
             "selector": {"matchExpressions": [{"key": "ray.io/cluster", "operator": "Exists"}]},
             "podMetricsEndpoints": [
-                {"port": "metrics", "interval": "10s"},
+                {"port": "metrics", "interval": "5s"},
             ],
             "podTargetLabels": ["ray.io/cluster", "ray.io/node-type"],
         },

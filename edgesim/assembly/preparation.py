@@ -38,7 +38,7 @@ from edgesim.assembly.planned_leaves import check_leaves
 from edgesim.assembly.prepared_run import PreparedRun
 from edgesim.assembly.rate_search.search import with_found_rate
 from edgesim.assembly.rehearsal import TASK, rehearse, rehearse_task
-from edgesim.assembly.training_plan import plan_training
+from edgesim.assembly.training_plan import check_rounds, plan_training
 from edgesim.data.arrays import ArrayDataset
 from edgesim.data.images import Dataset
 from edgesim.data.shape import DataShape
@@ -52,10 +52,6 @@ from edgesim.models.kind import ModelSize
 from edgesim.models.start_values import StartValues, StartValuesError, read_start_values
 from edgesim.scenario.own_parts import OwnPart, own_parts
 from edgesim.scenario.schema import Scenario
-from edgesim.scenario.section import MOST_ROUNDS
-
-MOST_RANDOM_ROUNDS = 1_000_000  # with absences by chance, which are drawn from the first round on
-MOST_RANDOM_CHANGES = 5_000_000  # of presence by chance, over all devices; tens of bytes each
 
 
 @own_code("before the run")
@@ -83,7 +79,7 @@ def prepare(
     Raises:
         ScenarioError, DataError, PartitionError: what can't work, where, and what to change.
     """
-    _check_rounds(scenario, scenario.training.rounds or scenario.training.epochs or 0)
+    check_rounds(scenario, scenario.training.rounds or scenario.training.epochs or 0)
     dataset = open_data(scenario.data)
     if not goes_on:
         _check_repeats(scenario, dataset)
@@ -92,7 +88,7 @@ def prepare(
     scenario, schedule = name_devices(scenario)
     indices, own_tests = deal(scenario, dataset)
     training = plan_training(scenario, fmean(len(i) for i in indices))
-    _check_rounds(scenario, training.num_rounds)
+    check_rounds(scenario, training.num_rounds)
     check_hardware(scenario, schedule)
     _check_augmentation(scenario, dataset)
     start = start or _start_values(scenario)
@@ -292,30 +288,6 @@ def _smallest_batch(shard_sizes: Iterable[int], batch_size: int, num_rounds: int
         each % batch_size or batch_size if ceil(each / batch_size) <= num_rounds else batch_size
         for each in shard_sizes
     )
-
-
-def _check_rounds(scenario: Scenario, num_rounds: int) -> None:
-    """Refuse runs that are too long for their records or for the checks of presence."""
-    key = "training.epochs" if scenario.training.rounds is None else "training.rounds"
-    wanted = getattr(scenario.training, key.removeprefix("training."))
-    reached = "" if key == "training.rounds" else f", at least {num_rounds:,} rounds"
-    if num_rounds > MOST_ROUNDS:
-        raise ScenarioError(f"{key} is {wanted:,}{reached}; must be at most {MOST_ROUNDS:,} rounds")
-    churn = scenario.fleet.churn
-    if churn is None or churn.random is None or churn.random.mean_absence_rounds is None:
-        return
-    if num_rounds > MOST_RANDOM_ROUNDS:
-        raise ScenarioError(
-            f"{key} is {wanted:,}{reached}; must be at most {MOST_RANDOM_ROUNDS:,} rounds with "
-            "fleet.churn.random"
-        )
-    absent, mean = churn.random.absence_probability, churn.random.mean_absence_rounds
-    changes = 2 * absent / mean * num_rounds * scenario.fleet.num_devices
-    if changes > MOST_RANDOM_CHANGES:
-        raise ScenarioError(
-            f"fleet.churn.random: devices would come and go {changes:,.0f} times; must be at most "
-            f"{MOST_RANDOM_CHANGES:,}: train for fewer rounds, or let absences be rarer or longer"
-        )
 
 
 def _check_sizes(scenario: Scenario, dataset: Dataset | ArrayDataset) -> None:

@@ -9,21 +9,18 @@ from typing import Any
 
 from edgesim.assembly.build import (
     PLAIN,
-    check_length,
     image_shape_of,
     make_flat_model,
     make_layers,
     name_devices,
 )
 from edgesim.assembly.equipment import check_hardware
-from edgesim.assembly.gossip import make_algorithm, with_some_rate
+from edgesim.assembly.gossip import make_algorithm, rounds_of_epoch, with_some_rate
 from edgesim.assembly.known_data import can_resize_images, data_shape
 from edgesim.assembly.optimization import make_optimizer
 from edgesim.assembly.own_errors import own_code
 from edgesim.assembly.own_model import measured_form
-from edgesim.assembly.planned_leaves import check_leaves
 from edgesim.assembly.rehearsal import check_declarations
-from edgesim.assembly.training_plan import plan_training
 from edgesim.costs.closed_form import closed_form
 from edgesim.costs.counted_model import CountedModel
 from edgesim.costs.measured_model import MeasuredModel
@@ -98,15 +95,12 @@ def studied_scenario(
             "samples; lower it"
         )
     model = _counted_model(scenario, shape, layers)
-    is_new = schedule is None
     if schedule is None:
         scenario, schedule = name_devices(scenario)
         check_hardware(scenario, schedule)
     shard = _mean_shard(scenario, shape.num_train)
-    training = plan_training(scenario, shard)
-    if is_new:
-        check_length(scenario, schedule, training.num_rounds)
-        check_leaves(scenario.fleet, schedule, training.num_rounds)
+    rounds_per_epoch = rounds_of_epoch(scenario, ceil(shard / batch_size))
+    num_rounds = scenario.training.rounds or (scenario.training.epochs or 0) * rounds_per_epoch
     layout = ParameterLayout.from_shapes(model.flat_shapes)
     # No cost depends on the averaging rate, which may not have been found yet.
     algorithm = make_algorithm(with_some_rate(scenario), layout, schedule)
@@ -119,8 +113,8 @@ def studied_scenario(
         algorithm=algorithm,
         optimizer=optimizer,
         backend=device_backend(model.form.settings, scenario),
-        num_rounds=training.num_rounds,
-        rounds_per_epoch=training.rounds_per_epoch,
+        num_rounds=num_rounds,
+        rounds_per_epoch=rounds_per_epoch,
         batch_fill=shard / (ceil(shard / batch_size) * batch_size),
     )
 

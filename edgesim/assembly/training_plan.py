@@ -10,7 +10,11 @@ from typing import overload
 from edgesim.assembly.gossip import cycle_of, rounds_of_epoch
 from edgesim.errors import ScenarioError
 from edgesim.scenario.schema import Scenario
+from edgesim.scenario.section import MOST_ROUNDS
 from edgesim.scenario.training import MOST_EVALUATIONS
+
+MOST_RANDOM_ROUNDS = 1_000_000  # with absences by chance, which are drawn from the first round on
+MOST_RANDOM_CHANGES = 5_000_000  # of presence by chance, over all devices; tens of bytes each
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,30 @@ class TrainingPlan:
     evaluation_interval_s: float | None = None
 
 
+def check_rounds(scenario: Scenario, num_rounds: int) -> None:
+    """Refuse runs that are too long for their records or for the checks of presence."""
+    key = "training.epochs" if scenario.training.rounds is None else "training.rounds"
+    wanted = getattr(scenario.training, key.removeprefix("training."))
+    reached = "" if key == "training.rounds" else f", at least {num_rounds:,} rounds"
+    if num_rounds > MOST_ROUNDS:
+        raise ScenarioError(f"{key} is {wanted:,}{reached}; must be at most {MOST_ROUNDS:,} rounds")
+    churn = scenario.fleet.churn
+    if churn is None or churn.random is None or churn.random.mean_absence_rounds is None:
+        return
+    if num_rounds > MOST_RANDOM_ROUNDS:
+        raise ScenarioError(
+            f"{key} is {wanted:,}{reached}; must be at most {MOST_RANDOM_ROUNDS:,} rounds with "
+            "fleet.churn.random"
+        )
+    absent, mean = churn.random.absence_probability, churn.random.mean_absence_rounds
+    changes = 2 * absent / mean * num_rounds * scenario.fleet.num_devices
+    if changes > MOST_RANDOM_CHANGES:
+        raise ScenarioError(
+            f"fleet.churn.random: devices would come and go {changes:,.0f} times; must be at most "
+            f"{MOST_RANDOM_CHANGES:,}: train for fewer rounds, or let absences be rarer or longer"
+        )
+
+
 def plan_training(scenario: Scenario, mean_shard: float) -> TrainingPlan:
     """Rounds, epochs and evaluations.
 
@@ -71,14 +99,19 @@ def plan_training(scenario: Scenario, mean_shard: float) -> TrainingPlan:
     few samples sees them more often.
 
     Args:
-        scenario: that is run or studied.
+        scenario: that is run.
         mean_shard: samples of a device, in the mean.
 
     Raises:
         ScenarioError: rounds or evaluations don't fit each other or the algorithm.
     """
+    steps = ceil(mean_shard / scenario.data.batch_size)
+    return plan_of_epochs(scenario, rounds_of_epoch(scenario, steps))
+
+
+def plan_of_epochs(scenario: Scenario, rounds_per_epoch: int) -> TrainingPlan:
+    """As `plan_training`, from the rounds of an epoch."""
     section, evaluation = scenario.training, scenario.evaluation
-    rounds_per_epoch = rounds_of_epoch(scenario, ceil(mean_shard / scenario.data.batch_size))
     _check_cycles(scenario)
     if section.rounds is not None:
         num_rounds = section.rounds

@@ -1,12 +1,14 @@
 """Metrics of a run in progress, with the names and meanings of columns.
 
 There are three kinds. A metric of a device has the device as a label. A metric of the fleet is the
-sum of a counter over all devices, or the least, the mean and the greatest value of a gauge. A
-metric of the newest evaluation is about the averaged model.
+sum of a counter over all devices, or the least, the mean and the greatest value of a gauge over the
+devices that have neither left nor died. A metric of the newest evaluation is about the averaged
+model.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
@@ -74,13 +76,16 @@ DEVICE_METRICS: tuple[Metric, ...] = (
 WAITS_FOR = Metric("waits_for", "gauge", _WAITS_FOR.meaning, ("device", "other"))
 """Of a device and another one."""
 
+_OVER: Mapping[Kind, str] = {
+    "counter": "sum over all devices",
+    "gauge": "least, mean, greatest over devices that have neither left nor died",
+}
 FLEET_METRICS: tuple[Metric, ...] = tuple(
     replace(
         metric,
         name=f"fleet_{metric.name}",
         labels=() if metric.kind == "counter" else ("statistic",),
-        meaning=f"{'sum' if metric.kind == 'counter' else 'least, mean, greatest'} over devices: "
-        + metric.meaning,
+        meaning=f"{_OVER[metric.kind]}: {metric.meaning}",
     )
     for metric in DEVICE_METRICS
 )

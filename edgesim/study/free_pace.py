@@ -6,10 +6,11 @@ how many a device sends in a round follows from the clocks of all.
 
 The clocks run for the whole training where it is short. A long one is reckoned from two shorter
 ones. They have the same devices and end as the long one does, by rounds or by virtual time, after n
-and 2n rounds in place of N. So each has the phases of the long one: quick devices end first, and
+and 4n rounds in place of N. So each has the phases of the long one: quick devices end first, and
 then slow ones absorb fewer messages. The phases grow in proportion, and what happens once, such as
 the first rounds, in which no radio is busy yet, does not grow. So a count of the long training is
-that of the longer one, and (N - 2n) / n times what the longer one has more than the shorter one.
+
+    c(N) = c(4n) + (N - 4n) / (3n) (c(4n) - c(n))
 """
 
 from __future__ import annotations
@@ -34,20 +35,22 @@ from edgesim.study.steady_state import (
 # What each device does more in the longer one of two trainings, unless that takes too many events.
 _ROUNDS = 120
 _MESSAGES = 50
+_TIMES = 4  # as many rounds as the shorter one
 _MOST_EVENTS = 100_000  # of the longer one; they take a second or two
+_PATIENCE = 3  # times as many, until each device has a further round, and for contact traces
 
 
 @dataclass(frozen=True, slots=True)
 class WholeTraining:
-    """The clocks of a fleet from the first step of a training to the last; one entry a device.
+    """A training from the first step to the last; one entry a device.
 
     Attributes:
-        rounds: rounds that it does.
+        rounds: rounds that it does; whole numbers unless they are reckoned.
         end_s: its clock at the end.
         wait_s: awake seconds after its last step, until the last message to it has arrived.
     """
 
-    rounds: tuple[int, ...]
+    rounds: tuple[float, ...]
     end_s: tuple[float, ...]
     wait_s: tuple[float, ...]
 
@@ -57,18 +60,17 @@ class FreePace:
     """A fleet at free pace.
 
     Attributes:
-        steady_state: times of the devices, none of them waiting; means over the whole training
-            where that is known.
+        steady_state: times of the devices, none of them waiting; means over the whole training.
         sent: of each device, in how many rounds it sends so many messages, all in proportion to the
             training; where it is reckoned, negative where shorter trainings have more of them.
         absorbed: of each device, in how many rounds it absorbs so many messages, likewise.
-        whole: the whole training; None if it takes more rounds than were run.
+        whole: the whole training.
     """
 
     steady_state: SteadyState
     sent: tuple[Mapping[int, int], ...]
     absorbed: tuple[Mapping[int, int], ...]
-    whole: WholeTraining | None
+    whole: WholeTraining
 
 
 def find_free_pace(
@@ -80,23 +82,35 @@ def find_free_pace(
         studied: the scenario, as objects.
         hardware: hardware of each device; planned absences and leaves are left out.
         most_events: largest number of rounds and messages of a training from which a longer one is
-            reckoned, unless a device then has no round; None for the usual number.
+            reckoned, as far as that is known before; None for the usual number.
     """
     awake = [replace(own, duty_cycle=without_absences(own)) for own in hardware]
-    counts = _of_training(studied, awake, studied.num_rounds, steady_state.FEW_EVENTS)
-    shorter = None
+    most_events = most_events or _MOST_EVENTS
+    few_events = steady_state.FEW_EVENTS
+    if few_events and studied.schedule.seconds_per_round is not None:
+        few_events = _PATIENCE * most_events  # its graphs do not go faster in a shorter training
+    counts, shorter = _of_training(studied, awake, studied.num_rounds, few_events), None
     if counts is None:
-        shorter = _two_shorter(studied, awake, most_events or _MOST_EVENTS)
-    if shorter is not None:
-        counts = _reckoned(shorter, studied.num_rounds)
-    elif counts is None:
-        counts = _of_training(studied, awake, studied.num_rounds)
+        shorter = _two_shorter(studied, awake, most_events)
+        if shorter is None:
+            counts = _of_training(studied, awake, studied.num_rounds)
+        else:
+            counts = _reckoned(shorter, studied.num_rounds)
     assert counts is not None, "the training of a study ends"
+    state = _steady_state(counts, awake, shorter)
+    if shorter is None:
+        whole = WholeTraining(
+            rounds=tuple(own.rounds for own in counts),
+            end_s=tuple(own.end_s for own in counts),
+            wait_s=tuple(own.wait_s for own in counts),
+        )
+    else:
+        whole = _reckoned_end(studied, counts, state, awake, 3 * shorter.num_rounds)
     return FreePace(
-        steady_state=_steady_state(counts, awake, shorter),
+        steady_state=state,
         sent=tuple(own.sent for own in counts),
         absorbed=tuple(own.absorbed for own in counts),
-        whole=None if shorter else _whole_training(counts),
+        whole=whole,
     )
 
 
@@ -108,9 +122,7 @@ def _of_training(
 ) -> list[_Counts] | None:
     """Counts of a training; None if it has more events.
 
-    A shorter one than the scenario's ends by virtual time as much earlier. Its counts are without
-    the last round of each device: what this absorbs arrives after the last step, and grows with
-    the length of the training (last_wait.py).
+    A shorter one than the scenario's ends by virtual time as much earlier.
     """
     limit_s = studied.scenario.training.virtual_time_s
     end_s = inf if limit_s is None else limit_s * (num_rounds / studied.num_rounds)
@@ -119,14 +131,13 @@ def _of_training(
         events += 1 + len(ended.sent)
         if events > most_events:
             return None
-        if num_rounds == studied.num_rounds or not ended.is_last:
-            counts[ended.device].add(ended)
+        counts[ended.device].add(ended)
     return counts
 
 
 @dataclass(frozen=True, slots=True)
 class _TwoShorter:
-    """Counts of a training of some rounds, and of one that is twice as long; one entry a device."""
+    """Counts of a training of some rounds, and of a longer one; one entry a device."""
 
     num_rounds: int
     shorter: Sequence[_Counts]
@@ -142,50 +153,74 @@ class _TwoShorter:
         """Messages that the longer one has more, of the device that sends the fewest."""
         return min(b.messages - a.messages for a, b in zip(self.shorter, self.longer, strict=True))
 
+    @property
+    def next_events(self) -> int:
+        """Rounds and messages that a training as much longer again is expected to have."""
+        first, second = (sum(own.rounds + own.messages for own in counts) for counts in self._both)
+        return second + _TIMES * (second - first)
+
+    @property
+    def _both(self) -> tuple[Sequence[_Counts], Sequence[_Counts]]:
+        return self.shorter, self.longer
+
 
 def _two_shorter(
     studied: StudiedScenario, hardware: Sequence[Hardware], most_events: int
 ) -> _TwoShorter | None:
-    """Two trainings from which the scenario's can be reckoned; None if it is not longer."""
+    """Two trainings from which the scenario's can be reckoned; None if it is hardly longer."""
     num_rounds, shorter = 1, _of_training(studied, hardware, 1)
-    while 2 * num_rounds < studied.num_rounds:
-        longer = _of_training(studied, hardware, 2 * num_rounds)
+    while 2 * _TIMES * num_rounds <= studied.num_rounds:
+        longer = _of_training(studied, hardware, _TIMES * num_rounds)
         assert shorter is not None, "without a limit to the events"
         assert longer is not None, "without a limit to the events"
         two = _TwoShorter(num_rounds, shorter, longer)
-        if two.least_rounds > 0:
-            is_enough = two.least_rounds >= _ROUNDS and two.least_messages >= _MESSAGES
-            events = sum(own.rounds + own.messages for own in longer)
-            if is_enough or 2 * events > most_events:
-                return two
-        num_rounds, shorter = 2 * num_rounds, longer
+        is_enough = two.least_rounds >= _ROUNDS and two.least_messages >= _MESSAGES
+        limit = most_events if two.least_rounds else _PATIENCE * most_events
+        if is_enough or two.next_events > limit:
+            return two
+        num_rounds, shorter = _TIMES * num_rounds, longer
     return None
 
 
 def _reckoned(two: _TwoShorter, num_rounds: int) -> list[_Counts]:
-    """Counts of a training of so many rounds, all multiplied by the rounds of the shorter one."""
-    weight = num_rounds - two.num_rounds, 2 * two.num_rounds - num_rounds
+    """Counts of a training of so many rounds, all times what the longer one has more rounds."""
+    n, m = two.num_rounds, _TIMES * two.num_rounds
+    weights = num_rounds - n, m - num_rounds
     return [
-        _Counts.weighted(weight, (longer, shorter))
+        _Counts.weighted(weights, (longer, shorter))
         for longer, shorter in zip(two.longer, two.shorter, strict=True)
     ]
 
 
-def _whole_training(counts: Sequence[_Counts]) -> WholeTraining:
-    return WholeTraining(
-        rounds=tuple(own.rounds for own in counts),
-        end_s=tuple(own.end_s for own in counts),
-        wait_s=tuple(own.wait_s for own in counts),
-    )
+def _reckoned_end(
+    studied: StudiedScenario,
+    counts: Sequence[_Counts],
+    state: SteadyState,
+    hardware: Sequence[Hardware],
+    times: int,
+) -> WholeTraining:
+    """The end of a training whose counts were reckoned, times so much.
+
+    Sleep stretches the time of rounds and waits by the share of the time in which a device is
+    awake, as it does in the mean over whole cycles.
+    """
+    limit_s = studied.scenario.training.virtual_time_s
+    rounds, ends_s, waits_s = [], [], []
+    for own, cycle, awake in zip(counts, state.devices, hardware, strict=True):
+        by_time = inf if limit_s is None else limit_s / cycle.period_s
+        rounds.append(min(studied.num_rounds, by_time))
+        waits_s.append(max(own.wait_s / times, 0.0))
+        last_s = waits_s[-1] / without_absences(awake).awake_part
+        ends_s.append(rounds[-1] * cycle.period_s + last_s)
+    return WholeTraining(tuple(rounds), tuple(ends_s), tuple(waits_s))
 
 
 def _steady_state(
     counts: Sequence[_Counts], hardware: Sequence[Hardware], shorter: _TwoShorter | None
 ) -> SteadyState:
     """Means of the rounds of a whole training, or of one that was reckoned."""
-    cycles = [
-        own.cycle(awake, shorter is None) for own, awake in zip(counts, hardware, strict=True)
-    ]
+    pairs = zip(counts, hardware, strict=True)
+    cycles = [own.cycle(awake, is_whole=shorter is None) for own, awake in pairs]
     slowest = max(range(len(cycles)), key=lambda device: (cycles[device].period_s, -device))
     return SteadyState(
         warm_up_rounds=shorter.num_rounds if shorter else 0,
@@ -234,7 +269,7 @@ class _Counts:
 
     @classmethod
     def weighted(cls, weights: tuple[int, int], counts: tuple[_Counts, _Counts]) -> _Counts:
-        """A weighted sum of the counts of two trainings, without an end."""
+        """A weighted sum of the counts of two trainings; messages are 0 if there were fewer."""
         pairs = tuple(zip(weights, counts, strict=True))
 
         def summed(counter: Callable[[_Counts], Mapping[int, int]]) -> Counter[int]:
@@ -244,13 +279,19 @@ class _Counts:
                     total[key] += weight * count
             return total
 
+        def rounds_by_messages(counter: Callable[[_Counts], Mapping[int, int]]) -> Counter[int]:
+            total = summed(counter)
+            messages = sum(number * rounds for number, rounds in total.items())
+            return total if messages >= 0 else Counter({0: total.total()})
+
         return cls(
-            sent=summed(lambda own: own.sent),
-            absorbed=summed(lambda own: own.absorbed),
+            sent=rounds_by_messages(lambda own: own.sent),
+            absorbed=rounds_by_messages(lambda own: own.absorbed),
             senders=summed(lambda own: own.senders),
             compute_s=sum(weight * own.compute_s for weight, own in pairs),
-            air_s=sum(weight * own.air_s for weight, own in pairs),
-            lost_bytes=sum(weight * own.lost_bytes for weight, own in pairs),
+            air_s=max(sum(weight * own.air_s for weight, own in pairs), 0.0),
+            lost_bytes=max(sum(weight * own.lost_bytes for weight, own in pairs), 0),
+            wait_s=sum(weight * own.wait_s for weight, own in pairs),
         )
 
     @property
@@ -290,6 +331,6 @@ class _Counts:
             lost_bytes=self.lost_bytes / rounds,
             waits_for=None,
             absorbed_from={
-                sender: count / rounds for sender, count in sorted(self.senders.items())
+                sender: max(count / rounds, 0.0) for sender, count in sorted(self.senders.items())
             },
         )

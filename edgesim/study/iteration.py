@@ -16,6 +16,7 @@ from statistics import fmean
 from edgesim.assembly.equipment import device_hardware, device_profiles
 from edgesim.assembly.message_costs import MessageCosts, NoiseMessages
 from edgesim.assembly.neighbours import degrees_in, neighbours_of_devices, rounds_of_period
+from edgesim.assembly.studied_length import check_studied_length
 from edgesim.assembly.studied_scenario import StudiedScenario, studied_scenario
 from edgesim.costs.memory_table import MemoryTable
 from edgesim.gossip.optional_members import longest_message, message_layouts
@@ -127,8 +128,7 @@ class IterationCosts:
         devices: costs of each device, in the order of their numbers.
         steady_state: times of the fleet once it has settled, or in the whole training if that is
             short; None without profiles.
-        whole: times of the whole training at free pace where it is short; then all means are over
-            its rounds.
+        whole: of a fleet at free pace, the whole training, over whose rounds all means are.
     """
 
     studied: StudiedScenario
@@ -179,6 +179,7 @@ def iteration_costs(
         DataError: the size of its images is not known.
     """
     studied = studied_scenario(scenario)
+    check_studied_length(studied)
     scenario = studied.scenario  # its devices have numbers now, in place of names
     algorithm = studied.algorithm
     name, layout = algorithm.name, message_layouts(algorithm)[0]

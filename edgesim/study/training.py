@@ -11,9 +11,9 @@ from math import floor
 
 from edgesim.hardware.energy import Activity, price
 from edgesim.hardware.energy_tables import ENERGY_TABLES
+from edgesim.hardware.work import Work
 from edgesim.study.battery_leaves import Leaves, battery_leaves
 from edgesim.study.iteration import DeviceCosts, IterationCosts
-from edgesim.study.last_wait import last_waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +88,9 @@ def training_of(costs: IterationCosts) -> Training:
     table = costs.energy_table
     rounds = tuple(_rounds(costs, device) for device in costs.devices)
     energies = [device.energy_by(table).total_j for device in costs.devices]
-    waits = last_waits(costs, rounds)
+    waits_s = costs.whole.wait_s if costs.whole is not None else (0.0,) * len(costs.devices)
     last_j = tuple(
-        _energy_j(own, wait, table) for own, wait in zip(costs.devices, waits, strict=True)
+        _idle_j(own, wait_s, table) for own, wait_s in zip(costs.devices, waits_s, strict=True)
     )
     needed = tuple(
         n * energy_j + last for n, energy_j, last in zip(rounds, energies, last_j, strict=True)
@@ -103,7 +103,7 @@ def training_of(costs: IterationCosts) -> Training:
         epoch_s=_epoch_s(costs),
         sent_bytes=sent,
         energy_j=needed,
-        last_wait_s=tuple(wait.wait_s for wait in waits),
+        last_wait_s=waits_s,
         last_wait_j=last_j,
         lives=tuple(
             _life(device, n, energy_j, needed_j, leaves.get(device.device))
@@ -124,12 +124,7 @@ def _epoch_s(costs: IterationCosts) -> float | None:
 
 def _rounds(costs: IterationCosts, device: DeviceCosts) -> float:
     """Rounds of a device in the whole training; at free pace virtual time may end it before."""
-    if costs.whole is not None:
-        return costs.whole.rounds[device.device]
-    most, limit_s = costs.studied.num_rounds, costs.studied.scenario.training.virtual_time_s
-    if limit_s is None or device.time is None:
-        return most
-    return min(most, limit_s / device.time.cycle.period_s)
+    return costs.studied.num_rounds if costs.whole is None else costs.whole.rounds[device.device]
 
 
 def _seconds_of(costs: IterationCosts, rounds: tuple[float, ...]) -> float | None:
@@ -141,11 +136,12 @@ def _seconds_of(costs: IterationCosts, rounds: tuple[float, ...]) -> float | Non
     return max(n * cycle.period_s for n, cycle in zip(rounds, state.devices, strict=True))
 
 
-def _energy_j(device: DeviceCosts, activity: Activity, table: str) -> float:
-    """Energy of what a device does beside its rounds; 0 without a profile."""
+def _idle_j(device: DeviceCosts, wait_s: float, table: str) -> float:
+    """Energy of a wait of so long; 0 without a profile."""
     if device.profile is None:
         return 0.0
-    return price(activity, device.profile, ENERGY_TABLES.get(table)).total_j
+    wait = Activity(work=Work(), sent_bytes=0, received_bytes=0, compute_s=0.0, wait_s=wait_s)
+    return price(wait, device.profile, ENERGY_TABLES.get(table)).total_j
 
 
 def _life(

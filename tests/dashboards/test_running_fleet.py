@@ -69,7 +69,7 @@ def running(tmp_path_factory) -> Iterator[Running]:
     ):
         Path(common).chmod(0o1777)
         own = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-        own |= {"TMPDIR": common, "RAY_metrics_report_interval_ms": "2000"}
+        own |= {"TMPDIR": common}
         command = [sys.executable, "-m", "edgesim", "run", str(WATCHED)]
         process = subprocess.Popen(
             [*command, "--out", str(folder / "run")], env=own, stdout=log, stderr=log

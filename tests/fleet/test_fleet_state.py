@@ -34,7 +34,9 @@ def test_a_host_owes_no_rounds_of_devices_that_have_ended():
     [
         ([], None, 0.0),
         ([device(0, 5)], None, (0.5 + 0) / 2),  # of the other one nothing is known
-        ([device(0, 5), device(1, 1, end="died")], None, (0.5 + 1) / 2),
+        ([device(0, 5), device(1, 1, end="died")], None, 0.5),
+        ([device(0, 5), device(1, 5, end="finished")], None, (0.5 + 1) / 2),
+        ([device(0, 5, end="left"), device(1, 1, end="died")], None, 1.0),
         ([device(0, 1, virtual_time_s=8.0), device(1, 9, virtual_time_s=2.0)], 10, (0.8 + 0.9) / 2),
         ([device(0, 1, virtual_time_s=11.0), device(1, 10)], 10, 1.0),
     ],
@@ -94,6 +96,24 @@ def test_metrics_are_told_of_each_device_by_name_and_of_the_fleet():
     assert expected.items() <= told.items()
     unknown = [("loss", "hall"), ("charge_left_j", "attic"), ("evaluation_loss",)]
     assert not any(key in told for key in (*unknown, ("virtual_time_s", "attic")))
+
+
+def test_devices_that_left_or_died_count_in_sums_alone():
+    told = by_name(
+        state(
+            device(0, 4, loss=1.0, sent_bytes=10),
+            device(1, 6, loss=3.0, sent_bytes=20, end="finished"),
+            device(2, 1, loss=50.0, sent_bytes=40, end="left"),
+            device(3, 2, loss=70.0, sent_bytes=80, end="died"),
+            evaluated={2: {"accuracy": 0.1}, 0: {"accuracy": 0.9}},
+        )
+    )
+    assert [told["fleet_rounds_done", which] for which in ("min", "mean", "max")] == [4, 5, 6]
+    assert told["fleet_loss", "mean"] == 2
+    assert told["fleet_accuracy", "min"] == 0.9
+    assert told["fleet_sent_bytes",] == 150
+    assert told["rounds_done", "2"] == 1
+    assert state(device(0, 1, loss=1.0), device(1, 1, loss=9.0, end="left")).mean_loss == 1
 
 
 def test_a_large_fleet_has_metrics_of_the_fleet_alone():

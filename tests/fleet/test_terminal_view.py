@@ -153,12 +153,19 @@ def test_while_the_fleet_trains_it_shows_all_of_it(terminal):
     view.update(named_fleet(restarts={3: 2}, evaluation=row))
     lines = shown(view, said)
     assert lines[0] == "farm (seed 1): 6 devices"
-    assert re.match(r". \[#{10}\.{20}\] 33 %  ", lines[1])
+    assert re.match(r". \[#{6}\.{24}\] 20 %  ", lines[1])
     figures = "round 2/6000  loss 0.5  accuracy 0.7500  sent 5.0 kB  energy 2 J  clock 250 ms"
     assert lines[2] == figures
     assert lines[3:5] == ["restarts 2", "starting: 1 of 6 devices are not there yet"]
     assert len(lines) <= 24
     assert "epoch 1 (round 3): consensus accuracy 0.7500" in said.getvalue()
+
+
+def test_a_fleet_that_ends_by_the_clock_shows_how_far_the_clock_is(terminal):
+    view, said = terminal
+    facts = FleetFacts(num_devices=1, num_rounds=60, horizon_s=20.0)
+    view.update(FleetState(facts, {0: DeviceProgress(0, rounds_done=3, virtual_time_s=5.0)}))
+    assert "clock 5.0 s of 20.0 s" in shown(view, said)[2]
 
 
 def test_figures_that_do_not_fit_one_line_go_on_in_the_next():

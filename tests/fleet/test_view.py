@@ -45,6 +45,25 @@ def test_without_a_loss_and_an_estimate_a_line_says_so(monkeypatch):
     assert said.getvalue() == "round 5/20, loss -, sent 0 bytes\n"
 
 
+@pytest.mark.parametrize(
+    ("rounds_at_s", "now_s", "said"),
+    [
+        ({0: 1, 1: 2, 2: 2}, 15.0, ""),
+        ({0: 1, 1: 2, 2: 2}, 16.0, "no round has ended for 15.0 s"),
+        ({0: 1, 40: 2, 41: 2}, 119.0, ""),  # its rounds take 40 s
+        ({0: 1, 40: 2, 41: 2}, 120.0, "no round has ended for 80.0 s"),
+        ({0: 1, 1: 20}, 100.0, "no round has ended for 99.0 s"),
+    ],
+)
+def test_a_standstill_is_told(rounds_at_s, now_s, said):
+    standstill = view.Standstill()
+    for at_s, done in rounds_at_s.items():
+        standstill.see(fleet_of(done), at_s)
+    assert standstill.text(now_s) == said
+    standstill.see(fleet_of(20, end="finished"), now_s)  # the last evaluation may take long
+    assert standstill.text(now_s + 1) == ""
+
+
 @pytest.mark.parametrize(("interval_s", "num_lines"), [(-1.0, 3), (3600.0, 0)])
 def test_lines_of_progress_are_printed_at_intervals(monkeypatch, interval_s, num_lines):
     monkeypatch.setattr(view, "FIRST_LINE_S", interval_s)

@@ -14,11 +14,12 @@ import pytest
 from pydantic import TypeAdapter
 
 from edgesim.assembly.budget import check_memory
-from edgesim.assembly.preparation import MOST_ROUNDS, prepare
+from edgesim.assembly.preparation import prepare
 from edgesim.errors import EdgesimError
 from edgesim.fleet.host.recorder import EvaluationSchedule
 from edgesim.scenario import load_scenario, section
 from edgesim.scenario.guide import guide
+from edgesim.scenario.section import MOST_ROUNDS
 from edgesim.scenario.topology import Topology, least_links
 from edgesim.scenario.training import MOST_EVALUATIONS
 from topologies import build_schedule, graphs

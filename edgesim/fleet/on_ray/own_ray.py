@@ -38,6 +38,8 @@ _NO_METRICS = {"RAY_enable_metrics_collection": "0"}
 # lists all log files ten times a second; above the threshold of "many" files, here 0, only twice a
 # second.
 _LESS_IDLE_WORK = {"RAY_event_stats": "0", "RAY_LOG_MONITOR_MANY_FILES_THRESHOLD": "0"}
+# Ray's nodes get their metrics every ten seconds otherwise: a short run would have hardly any.
+_FRESH_METRICS = {"RAY_metrics_report_interval_ms": "2000"}
 _LOOPBACK = "127.0.0.1"
 
 
@@ -105,7 +107,7 @@ def _start(folder: Path, python: Path | None, *, dashboard: bool) -> str | None:
     logging.getLogger(TOKEN_LOGGER).setLevel(logging.ERROR)
     try:
         settings = (_NO_WORKERS_YET if python else {}) | _LESS_IDLE_WORK
-        settings |= {} if dashboard else _NO_METRICS
+        settings |= _FRESH_METRICS if dashboard else _NO_METRICS
         with (
             _environment({name: os.environ.get(name, settings[name]) for name in settings}),
             _environment({"TMPDIR": str(folder)}),  # of all processes: they are killed in the end

@@ -247,10 +247,13 @@ def _counts(fleet: FleetState, width: int) -> str:
 def _ranges(
     fleet: FleetState, figures: Sequence[_Figure], width: int, name_width: int
 ) -> list[str]:
-    """Least, mean and greatest value of each figure, in the columns of the tables below."""
+    """Least, mean and greatest value of each figure, in the columns of the tables below.
+
+    Devices that have left or died are not among them.
+    """
     columns: list[tuple[str, str, str]] = []
     for figure in figures:
-        values = [v for d in fleet.devices if (v := figure.of_device(fleet, d)) is not None]
+        values = [v for d in fleet.staying if (v := figure.of_device(fleet, d)) is not None]
         if values:
             found = (min(values), sum(values) / len(values), max(values))
             least, mean, most = map(figure.text, found)

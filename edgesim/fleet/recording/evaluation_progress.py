@@ -36,12 +36,13 @@ class EvaluationProgress:
         self._gossip_rounds = gossip_rounds
         self._start_s = self._next_line_s = 0.0
         self._is_estimated = False
+        self._announced = ""
 
     def text(self, done: int, total: int) -> str:
         """Words for a line of progress; empty where a single model is evaluated.
 
-        Prints, before the first model, how many there are; once some are done, how long the others
-        will take; and from then on a line now and then where the output is no terminal.
+        Prints, before the first evaluation, how many models there are; once some are done, how long
+        the others will take; and from then on a line now and then where the output is no terminal.
 
         Args:
             done: models that have been evaluated.
@@ -59,10 +60,13 @@ class EvaluationProgress:
                 once_more = f", and once more after {self._gossip_rounds:,} rounds of gossip"
             devices, all_devices = f"{num_devices:,}", f"{self._num_devices:,}"
             of_all = "" if devices == all_devices else f" of {all_devices}"
-            self._say(
+            text = (
                 f"evaluating the averaged model and those of {devices}{of_all} devices on "
                 f"{self._num_samples:,} {self._noun} each{once_more}"
             )
+            if text != self._announced:  # once for all evaluations of these models
+                self._announced = text
+                self._say(text)
             return f"evaluated 0/{total} models"
         left_s = (now_s - self._start_s) / done * (total - done)
         state = f"evaluated {done}/{total} models, about {left_s:.0f} s left"

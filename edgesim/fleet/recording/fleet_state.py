@@ -94,21 +94,29 @@ class FleetState:
         return min(owing, default=self.facts.num_rounds)
 
     @property
+    def staying(self) -> Mapping[int, DeviceProgress]:
+        """Devices that have neither left nor died, by number."""
+        return {i: own for i, own in self.devices.items() if own.end in {None, "finished"}}
+
+    @property
     def share_done(self) -> float:
-        """How much of the training is done, from 0 to 1."""
-        facts = self.facts
+        """How much of the training of the devices that stay is done, from 0 to 1."""
+        facts, staying = self.facts, self.staying
+        num_staying = facts.num_devices - (len(self.devices) - len(staying))
+        if not num_staying:
+            return 1.0
         done = 0.0
-        for progress in self.devices.values():
+        for progress in staying.values():
             share = progress.rounds_done / facts.num_rounds
             if facts.horizon_s is not None and progress.virtual_time_s is not None:
                 share = max(share, progress.virtual_time_s / facts.horizon_s)
             done += 1.0 if progress.end is not None else min(share, 1.0)
-        return done / facts.num_devices
+        return done / num_staying
 
     @property
     def mean_loss(self) -> float | None:
-        """Mean of the devices' newest losses; None if there is none."""
-        losses = [p.loss for p in self.devices.values() if not isnan(p.loss)]
+        """Mean of the newest losses of the devices that stay; None if there is none."""
+        losses = [p.loss for p in self.staying.values() if not isnan(p.loss)]
         return fsum(losses) / len(losses) if losses else None
 
     @property
@@ -181,13 +189,15 @@ def samples(fleet: FleetState, most_devices: int) -> Iterator[Sample]:
         fleet: its state.
         most_devices: a larger fleet has no metrics of single devices, only those of the fleet.
     """
+    staying = fleet.staying
     for metric, of_fleet in zip(DEVICE_METRICS, FLEET_METRICS, strict=True):
         values = {
             device: value
             for device in fleet.devices
             if (value := fleet.value(metric, device)) is not None
         }
-        yield from _of_fleet(of_fleet, list(values.values()))
+        counts = (v for i, v in values.items() if metric.kind == "counter" or i in staying)
+        yield from _of_fleet(of_fleet, list(counts))
         if fleet.facts.num_devices <= most_devices:
             for device, value in values.items():
                 yield Sample(metric, (fleet.facts.label(device),), value)

@@ -14,7 +14,7 @@ from rich.style import Style
 
 from edgesim.fleet.recording.device_lines import device_lines, duration
 from edgesim.fleet.recording.fleet_state import FleetState
-from edgesim.fleet.recording.view import Estimate, View, evaluation_line, say
+from edgesim.fleet.recording.view import Estimate, Standstill, View, evaluation_line, say
 
 REFRESHES_PER_S = 2
 _SPINNER = "|/-\\"
@@ -39,6 +39,7 @@ class TerminalView(View):
         self._start_of_training_s = 0.0
         self._share = 0.0
         self._estimate = Estimate()
+        self._standstill = Standstill()
         self._figures: list[str] = []
         self._evaluating = ""
         self._lines: list[str] = []
@@ -62,6 +63,7 @@ class TerminalView(View):
         if self._fleet is None:
             self._start_of_training_s = self._clock()
         self._estimate.see(fleet, self._clock())
+        self._standstill.see(fleet, self._clock())
         self._share, self._figures = fleet.share_done, _figures(fleet)
         self._fleet = fleet
         self._size = (0, 0)
@@ -111,7 +113,7 @@ class TerminalView(View):
         left_s = self._estimate.seconds_left(self._share)
         left = "" if left_s is None else f", about {duration(left_s)} left"
         sign = _SPINNER[int(REFRESHES_PER_S * now_s) % len(_SPINNER)]
-        last = self._evaluating or self._missing(fleet)
+        last = self._evaluating or self._missing(fleet) or self._standstill.text(now_s)
         return [
             fleet.facts.title,
             f"{sign} [{bar}] {int(100 * self._share)} %  {duration(passed_s)}{left}",
@@ -150,7 +152,9 @@ def _figures(fleet: FleetState) -> list[str]:
     if energies := [p.energy_j for p in devices if p.energy_j is not None]:
         figures.append(f"energy {sum(energies):.4g} J")
     if clocks := [p.virtual_time_s for p in devices if p.virtual_time_s is not None]:
-        figures.append(f"clock {duration(max(clocks))}")
+        horizon_s = fleet.facts.horizon_s
+        end = "" if horizon_s is None else f" of {duration(horizon_s)}"
+        figures.append(f"clock {duration(max(clocks))}{end}")
     if restarts := sum(fleet.restarts.values()):
         figures.append(f"restarts {restarts}")
     return figures

@@ -16,6 +16,8 @@ from edgesim.fleet.recording.passed_time import PassedTime
 
 FIRST_LINE_S = 5.0  # after which a line of progress comes where the output is no terminal
 LINE_INTERVAL_S = 30.0  # between further ones
+QUIET_S = 15.0  # without the end of a round, after which this is said
+_AS_LONG = 2  # times the longest such time before
 _ROUNDING = 1e-6
 
 
@@ -97,6 +99,31 @@ class Estimate:
         return self._passed.seconds * (1 - share_done) / done
 
 
+@dataclass(slots=True)
+class Standstill:
+    """Tells for how long no device has ended a round, if that is longer than it ever was before."""
+
+    _rounds: int = -1
+    _moved_s: float = 0.0
+    _longest_s: float = 0.0  # between two states with different rounds
+
+    def see(self, fleet: FleetState, now_s: float) -> None:
+        """Take notice of the newest state, at a time in seconds."""
+        rounds = sum(own.rounds_done for own in fleet.devices.values())
+        is_over = all(own.end is not None for own in fleet.devices.values())
+        if rounds != self._rounds or is_over:
+            if self._rounds >= 0 and not is_over:
+                self._longest_s = max(self._longest_s, now_s - self._moved_s)
+            self._rounds, self._moved_s = rounds, now_s
+
+    def text(self, now_s: float) -> str:
+        """What to say of it; nothing if a round ended lately."""
+        quiet_s = now_s - self._moved_s
+        if quiet_s < max(QUIET_S, _AS_LONG * self._longest_s):
+            return ""
+        return f"no round has ended for {duration(quiet_s)}"
+
+
 class PlainView(View):
     """A line now and then, for files and pipes, which are read in the end.
 
@@ -108,11 +135,13 @@ class PlainView(View):
         super().__init__(console)
         self._next_line_s: float | None = None
         self._estimate = Estimate()
+        self._standstill = Standstill()
 
     def update(self, fleet: FleetState) -> None:
         """Print a line if the last one is some time ago."""
         now_s = monotonic()
         self._estimate.see(fleet, now_s)
+        self._standstill.see(fleet, now_s)
         if self._next_line_s is None:
             self._next_line_s = now_s + FIRST_LINE_S
         if now_s <= self._next_line_s or fleet.slowest_round is None:
@@ -121,10 +150,11 @@ class PlainView(View):
         loss = "-" if fleet.mean_loss is None else f"{fleet.mean_loss:.3f}"
         left_s = self._estimate.seconds_left(fleet.share_done)
         left = "" if left_s is None else f", about {duration(left_s)} left"
+        still = self._standstill.text(now_s)
         say(
             self.console,
             f"round {fleet.slowest_round}/{fleet.facts.num_rounds}, loss {loss}, "
-            f"sent {decimal(fleet.sent_bytes)}{left}",
+            f"sent {decimal(fleet.sent_bytes)}" + (f"; {still}" if still else left),
         )
 
     def evaluated(self, rows: Sequence[Mapping[str, Any]]) -> None:

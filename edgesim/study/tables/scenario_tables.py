@@ -399,8 +399,7 @@ def _steady_rows(costs: IterationCosts) -> Iterator[tuple[str, str]]:
         periods_s = [cycle.period_s for cycle in steady_state.devices]
         yield "a round, at free pace", _span(periods_s, _seconds)
         yield "slowest", f"{who}: {with_unit(max(periods_s), 's')} a round"
-        shorter = steady_state.warm_up_rounds
-        run = f"trainings of {shorter:,} and {2 * shorter:,} rounds"
+        run = f"two shorter trainings, {steady_state.num_rounds:,} rounds or more apart"
         yield "clocks run for it", "the whole training" if steady_state.is_whole else run
         return
     yield "period of a round, in lockstep", with_unit(steady_state.period_s, "s")
