@@ -86,8 +86,8 @@ class SteadyState:
     """Steady state of a fleet, in lockstep or at free pace.
 
     Attributes:
-        warm_up_rounds: rounds that were run before anything was counted; at free pace largest number
-            of rounds of the shorter training from which a long one is reckoned (free_pace.py).
+        warm_up_rounds: rounds that were run before anything was counted; at free pace rounds of the
+            shorter of two trainings from which a long one is reckoned (free_pace.py).
         num_rounds: rounds over which means are taken; at free pace those that each device does
             more, at least, in the longer one.
         devices: times of each device, in the order of their numbers.
