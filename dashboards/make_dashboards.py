@@ -35,6 +35,7 @@ from edgesim.results.metrics import (
     FLEET_METRICS,
     WAITS_FOR,
     Metric,
+    series,
 )
 
 ROOT = Path(__file__).parents[1]
@@ -68,11 +69,6 @@ RULES = (
         "Bps",
     ),
 )
-
-
-def series(metric: Metric) -> str:
-    """Name that a metric has in Prometheus, after Ray has exported it."""
-    return f"ray_edgesim_{metric.name}" + ("_total" if metric.kind == "counter" else "")
 
 
 def fleet_dashboard() -> Dashboard:

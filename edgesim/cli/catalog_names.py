@@ -19,5 +19,6 @@ What = Literal[
     "devices",
     "scenarios",
     "columns",
+    "metrics",
     "schema",
 ]

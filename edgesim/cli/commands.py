@@ -434,7 +434,7 @@ def calibrate(
     )
 
 
-@app.command("list", short_help="List what scenarios can name, and columns.")
+@app.command("list", short_help="List what scenarios can name, columns, metrics.")
 def list_(
     what: Annotated[What, typer.Argument(help="What to list.")],
     name: Annotated[
@@ -446,6 +446,7 @@ def list_(
 ) -> None:
     """List what scenarios can name; `columns` are those of a run's tables, with their meanings.
 
+    `metrics` are those that Prometheus sees while a run goes on.
     `schema` is a JSON schema of scenario files, for editors.
     """
     from edgesim.cli.listing import catalog_table, schema_text

@@ -9,6 +9,7 @@ from edgesim.assembly.options import Option, options_of, parameters_of
 from edgesim.cli.catalog_names import What
 from edgesim.cli.column_tables import columns_table
 from edgesim.cli.key_tables import ListingError, keys_table, kind_table, value_table
+from edgesim.cli.metric_table import metrics_table
 from edgesim.errors import ScenarioError, did_you_mean
 from edgesim.hardware.catalog import PROFILES
 from edgesim.scenario import catalog
@@ -61,6 +62,8 @@ def catalog_table(what: What, name: str | None) -> Table:
         return keys_table(name or "")
     if what == "columns":
         return columns_table(name)
+    if what == "metrics":
+        return metrics_table(name)
     if what == "devices":
         return _devices() if name is None else _device(name)
     if what == "schema":

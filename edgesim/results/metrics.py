@@ -54,6 +54,11 @@ def _total(name: str, columns: tuple[Column, ...], meaning: str) -> Metric:
     return replace(_device_metric(name, columns, "counter"), meaning=meaning)
 
 
+def series(metric: Metric) -> str:
+    """Name that a metric has in Prometheus, after Ray has exported it."""
+    return f"ray_edgesim_{metric.name}" + ("_total" if metric.kind == "counter" else "")
+
+
 DEVICE_METRICS: tuple[Metric, ...] = (
     _device_metric("rounds_done", LIVE_DEVICES),
     _device_metric("loss", ROUNDS),
