@@ -87,8 +87,8 @@ def find_free_pace(
     awake = [replace(own, duty_cycle=without_absences(own)) for own in hardware]
     most_events = most_events or _MOST_EVENTS
     few_events = steady_state.FEW_EVENTS
-    if few_events and studied.schedule.seconds_per_round is not None:
-        few_events = _PATIENCE * most_events  # its graphs do not go faster in a shorter training
+    if studied.schedule.seconds_per_round is not None:
+        few_events = _PATIENCE * most_events  # graphs by time are no quicker in a shorter training
     counts, shorter = _of_training(studied, awake, studied.num_rounds, few_events), None
     if counts is None:
         shorter = _two_shorter(studied, awake, most_events)
@@ -105,7 +105,7 @@ def find_free_pace(
             wait_s=tuple(own.wait_s for own in counts),
         )
     else:
-        whole = _reckoned_end(studied, counts, state, awake, 3 * shorter.num_rounds)
+        whole = _reckoned_end(studied, counts, state, awake, (_TIMES - 1) * shorter.num_rounds)
     return FreePace(
         steady_state=state,
         sent=tuple(own.sent for own in counts),
@@ -184,8 +184,8 @@ def _two_shorter(
 
 def _reckoned(two: _TwoShorter, num_rounds: int) -> list[_Counts]:
     """Counts of a training of so many rounds, all times what the longer one has more rounds."""
-    n, m = two.num_rounds, _TIMES * two.num_rounds
-    weights = num_rounds - n, m - num_rounds
+    n = two.num_rounds
+    weights = num_rounds - n, _TIMES * n - num_rounds
     return [
         _Counts.weighted(weights, (longer, shorter))
         for longer, shorter in zip(two.longer, two.shorter, strict=True)
