@@ -122,6 +122,8 @@ def _edges(run: ReportedRun) -> _Edges:
         step = np.minimum(step, len(edges_s) - 2)
         labels = [f"from {duration(a)}" for a in edges_s[:-1]]
     else:
+        if not run.is_finished:
+            messages = _of_whole_rounds(messages, run.num_devices)
         rounds = np.unique(messages["round"])
         step = np.searchsorted(rounds, messages["round"])
         labels = [f"round {r:,}" for r in rounds]
@@ -151,6 +153,17 @@ def _edges(run: ReportedRun) -> _Edges:
     kept = table[table["step"].isin(changed)]
     numbers = {step: place for place, step in enumerate(changed)}
     return _Edges(kept.assign(step=kept["step"].map(numbers)), [labels[step] for step in changed])
+
+
+def _of_whole_rounds(messages: Frame, num_devices: int) -> Frame:
+    """The messages of an interrupted run without those of rounds that some devices had begun.
+
+    In lockstep devices are less than so many exchanges apart as there are devices. One that is
+    farther behind has left.
+    """
+    exchange = messages["round"].rank(method="dense")
+    last = exchange.groupby(messages["sender"]).max()
+    return messages[exchange <= last[last > last.max() - num_devices].min()]
 
 
 def _layout(run: ReportedRun, edges: Frame) -> Places:
@@ -234,6 +247,7 @@ def _chart(
                     "shade:Q",
                     title=title,
                     scale=alt.Scale(scheme="viridis", reverse=column != "accuracy"),
+                    legend=alt.Legend(tickCount=3, gradientLength=200, padding=12),
                 ),
                 tooltip=["name:N", alt.Tooltip("shade:Q", title=title, format=".4~g")],
             )

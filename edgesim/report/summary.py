@@ -100,9 +100,14 @@ def _traffic(run: ReportedRun, devices: Frame) -> Iterator[str]:
     sent, messages = int(devices["sent_bytes"].sum()), int(devices["messages_sent"].sum())
     again = devices["retransmitted_bytes"].sum() if "retransmitted_bytes" in devices else 0
     lost = f"; {data_size(again)} of lost packets were sent again" if again else ""
+    first = devices.loc[devices["sent_bytes"].idxmax()]
+    by_first, in_mean = data_size(first["sent_bytes"]), data_size(sent / run.num_devices)
+    most = ""
+    if by_first != in_mean:
+        most = f", the most, {by_first}, by {run.device(int(first['device']))}"
     yield (
         f"The fleet sent {data_size(sent)} in {count(messages, 'message')}, "
-        f"{data_size(sent / run.num_devices)} a device{lost}."
+        f"{in_mean} a device{most}{lost}."
     )
     if run.has_clock:
         spent = devices["energy_j"]

@@ -48,8 +48,12 @@ def test_dashboards_of_runs_that_go_on_are_found_by_their_run(runs):
         *("http://127.0.0.1:8266", "secret-1", True),
     )
     assert choose(None, [runs]).run == running_dashboards([runs])[0].run
-    with pytest.raises(DashboardError, match="/runs/other: this run has no Ray dashboard here now"):
-        choose("/runs/other", [runs])
+    other = runs / "other"
+    with pytest.raises(DashboardError, match=f"{other}: there is no such run directory"):
+        choose(str(other), [runs])
+    other.mkdir()
+    with pytest.raises(DashboardError, match=f"{other}: this run has no Ray dashboard here now"):
+        choose(str(other), [runs])
 
 
 def test_a_run_that_has_ended_has_no_dashboard(tmp_path):

@@ -116,6 +116,8 @@ def choose(wanted: str | None, parents: Sequence[Path]) -> Access:
     for access in running:
         if access.run == place:
             return access
+    if "://" not in wanted and not Path(wanted).exists():
+        raise DashboardError(f"{wanted}: there is no such run directory")
     others = ", ".join(str(access.run) for access in running)
     raise DashboardError(f"{wanted}: this run has no Ray dashboard here now; these have: {others}")
 
