@@ -6,6 +6,7 @@ import torch
 from memory_meter import measure_device_memory
 from study_scenarios import DENSE, INT8, MIXED, as_if_long, ran, small
 
+import edgesim
 from edgesim.assembly.build import PLAIN, DataSpec, make_flat_model
 from edgesim.assembly.known_data import data_shape
 from edgesim.assembly.optimization import make_optimizer
@@ -320,6 +321,15 @@ def test_what_a_run_refuses_for_its_length_is_refused(tmp_path, settings, said):
     rounds = ("training.epochs=null", "training.rounds=24", "evaluation.every_rounds=null")
     with pytest.raises(ScenarioError, match=said):
         iteration_costs(small(tmp_path, *MIXED, *rounds, *settings))
+
+
+def test_a_run_is_refused_by_its_own_rounds_alone():
+    """By those of all samples of the dataset it would have more evaluations than are allowed."""
+    few = {"data__train_samples": 128, "training__epochs": 20000}
+    checked = edgesim.validate("quickstart", **few, evaluation={"every_rounds": 1})
+    assert len(checked.prepared.training.evaluation_rounds) == 20000
+    costs = edgesim.cost("quickstart", advice=False, **few, evaluation={"every_rounds": 1})
+    assert costs.study.costs.studied.num_rounds == 20000
 
 
 def test_fleets_at_free_pace_that_come_and_go_and_die_have_costs(tmp_path):
