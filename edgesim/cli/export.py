@@ -53,12 +53,21 @@ def write_model(place: str, file: Path, device: str | None) -> Table:
         ("model", "averaged" if device is None else f"of device {device}"),
         ("parameters", f"{model.num_parameters:,}"),
         ("shape of an input", f"{tuple(model.input_shape)}"),
+        *_scaling(model),
         *figures,
         ("file", f"{file} ({file.stat().st_size / 1e6:.2f} MB)"),
         ("read it with", reader),
     ]
     notes = () if is_same else (_DIFFERENT,)
     return Table(f"{place}: its trained model", ("", ""), tuple(rows), notes)
+
+
+def _scaling(model: TrainedModel) -> list[tuple[str, str]]:
+    """How images become inputs; nothing of other samples."""
+    if not model.mean:
+        return []
+    means, stds = (", ".join(f"{one:.6g}" for one in row) for row in (model.mean, model.std))
+    return [("an input", f"(bytes / 255 - mean) / std; mean {means}, std {stds}")]
 
 
 def _number_of(run: Run, device: str) -> int:
@@ -73,10 +82,14 @@ def _number_of(run: Run, device: str) -> int:
         return names.index(device)
     if not device.isdecimal():
         raise NoModelError(
-            f"{run.place}: has no device {device}; "
-            f"{did_you_mean(device, names, 'give its number, from 0')}"
+            f"{run.place}: has no device {device}; {did_you_mean(device, names, _remedy(names))}"
         )
     return int(device)
+
+
+def _remedy(names: list[str]) -> str:
+    """How devices of a run are named."""
+    return f"its devices are {', '.join(names)}" if names else "give its number, from 0"
 
 
 def _is_program(file: Path) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -90,14 +89,18 @@ def read_start_values(path: Path) -> StartValues:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except OSError as error:
         raise StartValuesError(f"{path}: can't be read: {error.strerror}") from error
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
+    except MemoryError:
+        raise
+    except Exception as error:  # torch reads any bytes as a pickle, which may raise anything
         raise StartValuesError(
             f"{path}: is no file of values; write one with `edgesim export RUN FILE.pt`, or with "
             "torch.save(module.state_dict(), FILE)"
         ) from error
     values = content.get("state_dict", content) if isinstance(content, dict) else None
     if not values or not all(isinstance(value, Tensor) for value in values.values()):
-        raise StartValuesError(f"{path}: has no `state_dict`, nor tensors by their names")
+        keys = list(map(str, content)) if isinstance(content, dict) else []
+        has = f"; it has {_listed(keys)}" if keys else ""
+        raise StartValuesError(f"{path}: has no `state_dict`, nor tensors by their names{has}")
     return StartValues({name: _array(value) for name, value in values.items()}, str(path))
 
 

@@ -165,6 +165,8 @@ def test_paths_are_relative_to_the_scenario_and_cells_are_held_to_one_file(train
             b"no values",
             r"model\.start_from: .*is no file of values; write one with `edgesim export",
         ),
+        (b"hello", r"is no file of values"),
+        (b"a,b,c", r"is no file of values"),
         ([1, 2], r"has no `state_dict`, nor tensors by their names"),
         ({}, r"has no `state_dict`, nor tensors by their names"),
         ("head.bias", r"has no value of head\.bias$"),
