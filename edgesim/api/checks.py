@@ -162,6 +162,7 @@ def prepared_table(prepared: PreparedRun) -> Table:
     rows += [
         ("model", f"{scenario.model.name}, {prepared.layout.numel:,} parameters"),
         *_arithmetic_rows(scenario),
+        *([("begins with", f"values of {place}")] if (place := scenario.model.start_from) else []),
         ("samples per device", f"{min(sizes):,} to {max(sizes):,}"),
         ("test samples", f"{prepared.num_test_samples:,}"),
         *_held_out_rows(prepared),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, redirect_stderr
 from copy import deepcopy
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from edgesim.assembly.preparation import prepare
 from edgesim.assembly.prepared_run import PreparedRun
 from edgesim.assembly.start_files import read_start
 from edgesim.data.batches import passes_over
-from edgesim.errors import EdgesimError
+from edgesim.errors import EdgesimError, did_you_mean
 from edgesim.fleet.environment import check_own_parts
 from edgesim.fleet.recording.evaluation import rounding_seeds, seeded
 from edgesim.learning.flat_model import Evaluation, FlatModel
@@ -37,12 +38,21 @@ class NoModelError(EdgesimError, ValueError):
     """A run has no model of the device that was asked for."""
 
 
+class FileNameError(EdgesimError, ValueError):
+    """A file can't be written, or its name says no format."""
+
+
 class NoProgramError(EdgesimError):
     """A model can't be written as a program."""
 
 
 class ChangedModuleError(EdgesimError, ValueError):
     """A module has other tensors than the model of the run."""
+
+
+PROGRAM = ".pt2"  # torch's suffix of exported programs
+VALUES = (".pt", ".pth")
+ABOUT_PROGRAM = "edgesim.json"  # in the file of a program
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -116,35 +126,42 @@ class TrainedModel:
     def save(self, path: Path | str) -> None:
         """Write the values to a file that `torch.load(path, weights_only=True)` reads.
 
+        Args:
+            path: ends in `.pt` or `.pth`.
+
         It gives a dictionary: `state_dict` has the tensors by the names of the module's; `mean`,
         `std` and `input_shape` are as here; `device`, `scenario` (YAML) and `run_digest` say where
         they come from.
 
         Raises:
+            FileNameError: the path ends otherwise.
             StorageError: the file can't be written.
         """
-        files = RunFiles(Store.at(self.place))
-        content = {
-            "state_dict": {key: value.clone() for key, value in self.module.state_dict().items()},
-            "mean": list(self.mean),
-            "std": list(self.std),
-            "input_shape": list(self.input_shape),
-            "device": self.device,
-            "scenario": files.read_text("scenario.yaml"),
-            "run_digest": files.run_digest,
-        }
+        check_suffix(path, VALUES)
+        values = {key: value.clone() for key, value in self.module.state_dict().items()}
+        content = {"state_dict": values} | self._about()
         with _writer(path) as file:
             torch.save(content, file)
 
     def export(self, path: Path | str) -> None:
         """Write the model as a program of `torch.export`, which runs without edgesim.
 
-        `torch.export.load(path).module()` takes batches of any size.
+        `torch.export.load(path).module()` takes batches of any size. How images become inputs is
+        in the file too, as JSON with `mean`, `std` and `input_shape`:
+
+            extra = {"edgesim.json": ""}
+            torch.export.load(path, extra_files=extra)
+            json.loads(extra["edgesim.json"])["mean"]
+
+        Args:
+            path: ends in `.pt2`.
 
         Raises:
+            FileNameError: the path ends otherwise.
             NoProgramError: the model has 8-bit kernels, or operations that can't be traced.
             StorageError: the file can't be written.
         """
+        check_suffix(path, (PROGRAM,))
         if self._prepared.scenario.model.precision == "int8":
             raise NoProgramError(
                 f"{self.place}: the kernels of 8-bit layers can't be part of a program; save its "
@@ -163,7 +180,19 @@ class TrainedModel:
                 f"{said}); save its values in a file that ends in .pt"
             ) from error
         with _writer(path) as file:
-            torch.export.save(program, file)
+            torch.export.save(program, file, extra_files={ABOUT_PROGRAM: json.dumps(self._about())})
+
+    def _about(self) -> dict[str, Any]:
+        """How images become inputs, and where the model comes from."""
+        files = RunFiles(Store.at(self.place))
+        return {
+            "mean": list(self.mean),
+            "std": list(self.std),
+            "input_shape": list(self.input_shape),
+            "device": self.device,
+            "scenario": files.read_text("scenario.yaml"),
+            "run_digest": files.run_digest,
+        }
 
     def _check_samples(self) -> None:
         """Refuse other test samples than those of the run."""
@@ -174,7 +203,7 @@ class TrainedModel:
             )
 
 
-def trained_model(run: Run | Path | str, device: int | None = None) -> TrainedModel:
+def trained_model(run: Run | Path | str, device: int | str | None = None) -> TrainedModel:
     """The model of a finished run, with its trained values.
 
         model = edgesim.trained_model("runs/quickstart-...")
@@ -186,7 +215,7 @@ def trained_model(run: Run | Path | str, device: int | None = None) -> TrainedMo
 
     Args:
         run: a run, or its directory: a path or a URI.
-        device: number of a device; None for the averaged model.
+        device: number or name of a device; None for the averaged model.
 
     Raises:
         NoModelError: the run is not finished, or has no such device.
@@ -221,7 +250,7 @@ def trained_model(run: Run | Path | str, device: int | None = None) -> TrainedMo
     return TrainedModel(module.eval(), values.device, run.place, flat, prepared)
 
 
-def _values_of(run: Run, device: int | None) -> DeviceModel:
+def _values_of(run: Run, device: int | str | None) -> DeviceModel:
     """What the run has of a device, or of the averaged model.
 
     Raises:
@@ -236,6 +265,7 @@ def _values_of(run: Run, device: int | None) -> DeviceModel:
     run.models.check_whole()
     if device is None:
         return run.models.consensus
+    device = _number_of(run, device)
     if device not in run.models:
         raise NoModelError(
             f"{run.place}: has no device {device}; its devices are {min(run.models)} to "
@@ -250,6 +280,26 @@ def _values_of(run: Run, device: int | None) -> DeviceModel:
         )
         raise NoModelError(f"{run.place}: device {device} has no model: it {why}")
     return values
+
+
+def _number_of(run: Run, device: int | str) -> int:
+    """Number of a device that is given by its number or name.
+
+    Raises:
+        NoModelError: there is none.
+    """
+    if isinstance(device, int) and not isinstance(device, bool):
+        return device
+    column = "name"  # there if devices have names
+    names = run.devices[column].tolist() if column in run.devices else []
+    if device in names:
+        return names.index(device)
+    if isinstance(device, str) and device.isdecimal():
+        return int(device)
+    remedy = f"its devices are {', '.join(names)}" if names else "give its number, from 0"
+    raise NoModelError(
+        f"{run.place}: has no device {device}; {did_you_mean(str(device), names, remedy)}"
+    )
 
 
 def _environment(place: str) -> Mapping[str, Any]:
@@ -309,6 +359,17 @@ def _one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
+
+
+def check_suffix(path: Path | str, allowed: Sequence[str]) -> None:
+    """Refuse a name that does not say what is in the file.
+
+    Raises:
+        FileNameError: it ends otherwise.
+    """
+    if Path(path).suffix.lower() not in allowed:
+        what = "a program" if PROGRAM in allowed else "values"
+        raise FileNameError(f"{path}: a file of {what} must end in {' or '.join(allowed)}")
 
 
 def _writer(path: Path | str) -> AbstractContextManager[IO[bytes]]:

@@ -38,6 +38,7 @@ from edgesim.assembly.planned_leaves import check_leaves
 from edgesim.assembly.prepared_run import PreparedRun
 from edgesim.assembly.rate_search.search import with_found_rate
 from edgesim.assembly.rehearsal import TASK, rehearse, rehearse_task
+from edgesim.assembly.start_files import notices_of_start
 from edgesim.assembly.training_plan import check_rounds, plan_training
 from edgesim.data.arrays import ArrayDataset
 from edgesim.data.images import Dataset
@@ -100,6 +101,8 @@ def prepare(
     notices = rehearse(scenario, schedule, model, batch, num_epochs)
     notices += notices_of_skew(scenario, dataset, indices)
     notices += notices_of_owners(scenario, dataset, own_tests)
+    if start is not None:
+        notices += notices_of_start(start, scenario.model, dataset.mean, dataset.std)
     if _is_classification(scenario):
         notices += notices_of_classes(dataset)
     check_length(scenario, schedule, training.num_rounds)

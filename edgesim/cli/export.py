@@ -7,23 +7,21 @@ import warnings
 from math import isclose
 from pathlib import Path
 
-from edgesim.api.trained import NoModelError, TrainedModel, trained_model
-from edgesim.errors import EdgesimError, did_you_mean
+from edgesim.api.trained import (
+    PROGRAM,
+    VALUES,
+    FileNameError,
+    TrainedModel,
+    trained_model,
+)
 from edgesim.results.load import UnfinishedRunWarning, load_run
 from edgesim.results.run import Run
 from edgesim.study.tables.table import Table
-
-PROGRAM = ".pt2"  # torch's suffix of exported programs
-VALUES = (".pt", ".pth")
 
 _CLOSE = 1e-3  # between kinds of processors figures of one model differ by less
 _DIFFERENT = (
     "The figures are not those of the run: code or files that the model is made of have changed."
 )
-
-
-class FileNameError(EdgesimError, ValueError):
-    """A file can't be written, or its name says no format."""
 
 
 def write_model(place: str, file: Path, device: str | None) -> Table:
@@ -41,7 +39,7 @@ def write_model(place: str, file: Path, device: str | None) -> Table:
     with warnings.catch_warnings():  # `trained_model` says the same of unfinished runs
         warnings.simplefilter("ignore", UnfinishedRunWarning)
         run = load_run(place)
-    model = trained_model(run, None if device is None else _number_of(run, device))
+    model = trained_model(run, device)
     figures, is_same = _figures(run, model)
     if is_program:
         model.export(file)
@@ -68,28 +66,6 @@ def _scaling(model: TrainedModel) -> list[tuple[str, str]]:
         return []
     means, stds = (", ".join(f"{one:.6g}" for one in row) for row in (model.mean, model.std))
     return [("an input", f"(bytes / 255 - mean) / std; mean {means}, std {stds}")]
-
-
-def _number_of(run: Run, device: str) -> int:
-    """Number of a device that is given by its number or name.
-
-    Raises:
-        NoModelError: there is none.
-    """
-    column = "name"  # there if devices have names
-    names = run.devices[column].tolist() if column in run.devices else []
-    if device in names:
-        return names.index(device)
-    if not device.isdecimal():
-        raise NoModelError(
-            f"{run.place}: has no device {device}; {did_you_mean(device, names, _remedy(names))}"
-        )
-    return int(device)
-
-
-def _remedy(names: list[str]) -> str:
-    """How devices of a run are named."""
-    return f"its devices are {', '.join(names)}" if names else "give its number, from 0"
 
 
 def _is_program(file: Path) -> bool:

@@ -31,10 +31,15 @@ class StartValues:
     Attributes:
         arrays: the values.
         place: where they are from, for messages.
+        mean, std: of the channels of images that the model was trained on; empty: not known.
+        scenario: of the run that trained it, as YAML; empty: not known.
     """
 
     arrays: Mapping[str, NDArray[Any]]
     place: str
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    scenario: str = ""
 
     @cached_property
     def digest(self) -> str:
@@ -101,7 +106,12 @@ def read_start_values(path: Path) -> StartValues:
         keys = list(map(str, content)) if isinstance(content, dict) else []
         has = f"; it has {_listed(keys)}" if keys else ""
         raise StartValuesError(f"{path}: has no `state_dict`, nor tensors by their names{has}")
-    return StartValues({name: _array(value) for name, value in values.items()}, str(path))
+    arrays = {name: _array(value) for name, value in values.items()}
+    if values is content:
+        return StartValues(arrays, str(path))
+    mean, std = (_floats(content.get(key)) for key in ("mean", "std"))
+    scenario = content.get("scenario")
+    return StartValues(arrays, str(path), mean, std, scenario if isinstance(scenario, str) else "")
 
 
 def _array(value: Tensor) -> NDArray[Any]:
@@ -109,6 +119,13 @@ def _array(value: Tensor) -> NDArray[Any]:
     value = value.detach()
     array: NDArray[Any] = (value.float() if value.is_floating_point() else value).numpy()
     return array
+
+
+def _floats(given: object) -> tuple[float, ...]:
+    """Numbers that `edgesim export` wrote; a file of other programs may have anything there."""
+    if not isinstance(given, list) or not all(isinstance(one, float) for one in given):
+        return ()
+    return tuple(given)
 
 
 def _listed(names: list[str]) -> str:

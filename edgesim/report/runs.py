@@ -327,8 +327,8 @@ def _following(run: ReportedRun) -> dict[str, object]:
     model, compressor = run.scenario.model, run.settings["gossip"].get("compressor") or {}
     if model.norm is None and not isinstance(model.name, OwnPart):
         found["model.norm"] = model.norm_used
-    if model.norm_used == "range_evonorm" and model.gate is None:
-        found["model.gate"] = "sigmoid" if model.precision == "fp32" else "hard_sigmoid"
+    if model.gate is None and model.gate_used is not None:
+        found["model.gate"] = model.gate_used
     if "values" in compressor and compressor["values"] is None:
         found["gossip.compressor.values"] = model.precision
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import PurePath
 from typing import Any
 
 from edgesim.report.activity import away_name
@@ -36,8 +37,10 @@ def _training(run: ReportedRun) -> Iterator[str]:
     rounds = int(run.rounds["round"].max()) + 1
     model, algorithm = settings["model"]["name"], settings["gossip"]["algorithm"]
     precision = settings["model"].get("precision", "fp32")
+    file = settings["model"].get("start_from")
+    start = f" from the values of {PurePath(file).name}" if file else ""
     yield (
-        f"{count(run.num_devices, 'device')} trained {_last_part(model)} in {precision} on "
+        f"{count(run.num_devices, 'device')} trained {_last_part(model)} in {precision}{start} on "
         f"{_last_part(settings['data']['source'])} with {_last_part(algorithm)} "
         f"for {'up to ' if run.is_free else ''}{count(rounds, 'round')}."
     )

@@ -157,6 +157,13 @@ class ModelSection(Section):
         """The norm, or the precision's own."""
         return self.norm or NORM_OF_PRECISION[self.precision]
 
+    @property
+    def gate_used(self) -> str | None:
+        """The gate of norm: range_evonorm, or the precision's own; None of other norms."""
+        if self.norm_used != "range_evonorm":
+            return None
+        return self.gate or ("sigmoid" if self.precision == "fp32" else "hard_sigmoid")
+
     @model_validator(mode="after")
     def _gate_belongs_to_range_evonorm(self) -> Self:
         if self.gate is not None and self.norm_used != "range_evonorm":

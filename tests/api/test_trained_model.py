@@ -14,9 +14,9 @@ import pytest
 import torch
 
 import edgesim
-from edgesim.api.trained import ChangedModuleError, NoModelError, NoProgramError
+from edgesim.api.trained import ChangedModuleError, FileNameError, NoModelError, NoProgramError
 from edgesim.cli import main
-from edgesim.cli.export import FileNameError, _figures, write_model
+from edgesim.cli.export import _figures, write_model
 from edgesim.results.run_files import RunDirectoryError, RunFiles
 from edgesim.storage.store import Store
 
@@ -167,7 +167,11 @@ def test_saved_values_fit_another_module(run_of, tmp_path, name):
 def test_a_program_gives_the_same_outputs_for_batches_of_any_size(run_of, tmp_path, name):
     model = edgesim.trained_model(run_of(name))
     model.export(tmp_path / "model.pt2")
-    program = torch.export.load(tmp_path / "model.pt2").module()
+    extra = {"edgesim.json": ""}
+    program = torch.export.load(tmp_path / "model.pt2", extra_files=extra).module()
+    about = json.loads(extra["edgesim.json"])
+    assert about["mean"] == list(model.mean)
+    assert about["input_shape"] == list(model.input_shape)
     model.module.train()  # a program evaluates anyway
     model.export(tmp_path / "again.pt2")
     model.module.eval()
@@ -203,6 +207,14 @@ def test_what_can_not_be_given_is_said(run_of, tmp_path):
     run = run_of("batch")
     with pytest.raises(NoModelError, match="has no device 3; its devices are 0 to 2"):
         edgesim.trained_model(run, 3)
+    for device in (True, 2.0, "garden"):
+        with pytest.raises(NoModelError, match=f"has no device {device}; give its number, from 0"):
+            edgesim.trained_model(run, device)
+    model = edgesim.trained_model(run, "2")
+    assert model.device == 2
+    for write, name in ((model.save, "a.pt2"), (model.export, "a.txt")):
+        with pytest.raises(FileNameError, match=f"{name}: a file of .* must end in "):
+            write(tmp_path / name)
     with pytest.raises(KeyboardInterrupt):
         edgesim.run("quickstart", out=tmp_path / "cut", inline=True, on_evaluation=_stop, **SMALL)
     with warnings.catch_warnings():

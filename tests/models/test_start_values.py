@@ -91,6 +91,43 @@ def test_fp32_and_8_bits_begin_with_each_others_values(trained, tmp_path, norm):
     )
 
 
+def test_what_else_differs_from_the_file_is_told(trained, tmp_path):
+    """Another norm of the same parameters, another gate, images that were normalised otherwise."""
+    _, file = trained
+
+    def notices(path, **model):
+        given = {"name": "small_cnn", "start_from": str(path), **model}
+        checked = edgesim.validate("quickstart", model=given, **SMALL)
+        assert ("begins with", f"values of {path}") in checked.table.rows
+        return [line for line in checked.notices if "start_from" in line]
+
+    assert notices(file) == []
+    (norm,) = notices(file, precision="int8")
+    assert norm == (
+        "model.start_from: model.pt has values of a model with norm: evonorm_s0, and this one has "
+        "range_evonorm: the same values give other outputs"
+    )
+    content = torch.load(file, weights_only=True)
+    scenario = yaml.safe_load(content["scenario"])
+    scenario["model"] |= {"norm": "range_evonorm", "gate": "sigmoid"}
+    deviation = content["std"][0]
+    changed = {
+        "gate.pt": {"scenario": yaml.safe_dump(scenario)},
+        "near.pt": {"mean": [content["mean"][0] + 0.04 * deviation]},
+        "far.pt": {"mean": [content["mean"][0] + 0.06 * deviation]},
+        "wide.pt": {"std": [1.06 * deviation]},
+        "later.pt": {"scenario": "model: {name: small_cnn, of_a_later_version: 1}"},
+        "strange.pt": {"scenario": 3, "mean": "grey", "std": [None]},
+    }
+    for name, part in changed.items():
+        torch.save(content | part, tmp_path / name)
+    said = {name: notices(tmp_path / name) for name in list(changed)[1:]}
+    (gate,) = notices(tmp_path / "gate.pt", precision="int8")
+    assert "with gate: sigmoid, and this one has hard_sigmoid" in gate
+    assert [len(lines) for lines in said.values()] == [0, 1, 1, 0, 0]
+    assert "was trained on images that were normalised by mean" in said["far.pt"][0]
+
+
 def test_statistics_and_frozen_layers_begin_with_theirs(tmp_path):
     (tmp_path / "own.py").write_text(OWN)
     name = f"{tmp_path}/own.py:make"
