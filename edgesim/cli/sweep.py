@@ -134,7 +134,7 @@ def sweep_table(results: SweepResults) -> Table:
     figures = [name for name in _FIGURES if name in found.columns and found[name].notna().any()]
     rows = []
     for row in found.to_dict("records"):
-        cells = [str(row[key]) for key in keys]
+        cells = ["null" if row[key] is None else str(row[key]) for key in keys]
         for name in figures:
             mean, deviation, form = row[name], row[f"{name}_std"], _FIGURES[name]
             spread = "" if deviation != deviation else f" +- {form(deviation)}"

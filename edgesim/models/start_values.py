@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from errno import EINVAL
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
@@ -92,10 +93,12 @@ def read_start_values(path: Path) -> StartValues:
     """
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except OSError as error:
-        raise StartValuesError(f"{path}: can't be read: {error.strerror}") from error
     except MemoryError:
         raise
+    except OSError as error:
+        if error.errno == EINVAL:  # torch sought a place that a file cut short does not have
+            raise StartValuesError(f"{path}: is damaged: a part of it is missing") from error
+        raise StartValuesError(f"{path}: can't be read: {error.strerror}") from error
     except Exception as error:  # torch reads any bytes as a pickle, which may raise anything
         raise StartValuesError(
             f"{path}: is no file of values; write one with `edgesim export RUN FILE.pt`, or with "

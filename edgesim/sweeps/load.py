@@ -110,7 +110,10 @@ class SweepResults:
         for name in figures:
             averaged[name] = groups[name].mean()
             averaged[f"{name}_std"] = groups[name].std()
-        return averaged.reset_index().drop(columns="evaluation")
+        averaged = averaged.reset_index().drop(columns="evaluation")
+        # Grouped keys have one type: numbers beside null would have become floats, null nan.
+        first_rows = numbered.drop_duplicates([*kept, "evaluation"])
+        return averaged.assign(**{key: first_rows[key].array for key in kept})
 
     def __repr__(self) -> str:
         lines = [f"<sweep {self.name}: {self._said}; files {self.place}>"]

@@ -242,6 +242,14 @@ def test_parameters_and_16_bits_are_values_too(trained, tmp_path):
     assert torch.equal(flat.parameters, wanted)
 
 
+@pytest.mark.parametrize("share", [0.3, 0.95])
+def test_a_file_that_was_cut_short_is_refused(trained, tmp_path, share):
+    content = trained[1].read_bytes()
+    (tmp_path / "cut.pt").write_bytes(content[: int(share * len(content))])
+    with pytest.raises(StartValuesError, match=r"is damaged: a part of it|is no file of values"):
+        read_start_values(tmp_path / "cut.pt")
+
+
 def test_a_file_that_runs_code_is_refused(tmp_path):
     class Code:
         def __reduce__(self):

@@ -121,6 +121,18 @@ def test_means_and_deviations_are_over_seeds(swept):
     assert swept.means(over="gossip.averaging_rate")["seed"].tolist() == [1, 1, 2, 2]
 
 
+def test_null_and_whole_numbers_stay_what_they_are(copied):
+    plan = json.loads((copied / "sweep.json").read_text())
+    plan["keys"].append("recovery.checkpoint_every_rounds")
+    for number, cell in enumerate(CELLS):
+        value = 2 if number >= 2 else None
+        plan["cells"][cell]["settings"]["recovery.checkpoint_every_rounds"] = value
+    (copied / "sweep.json").write_text(json.dumps(plan))
+    results = edgesim.load_sweep(copied)
+    assert results.table()["recovery.checkpoint_every_rounds"].tolist() == [None, 2]
+    assert [row[1] for row in sweep_table(results).rows] == ["null", "2"]
+
+
 def test_notes_tell_of_columns_that_are_there(swept):
     of_both, of_means, _ = sweep_table(swept).notes
     assert of_both.endswith("; devices: the mean of their own models' accuracies")
