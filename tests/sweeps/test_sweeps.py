@@ -124,8 +124,8 @@ def test_means_and_deviations_are_over_seeds(swept):
 def test_null_and_whole_numbers_stay_what_they_are(copied):
     plan = json.loads((copied / "sweep.json").read_text())
     plan["keys"].append("recovery.checkpoint_every_rounds")
-    for number, cell in enumerate(CELLS):
-        value = 2 if number >= 2 else None
+    for place, cell in enumerate(CELLS):
+        value = 2 if place >= 2 else None
         plan["cells"][cell]["settings"]["recovery.checkpoint_every_rounds"] = value
     (copied / "sweep.json").write_text(json.dumps(plan))
     results = edgesim.load_sweep(copied)
