@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
@@ -137,7 +138,7 @@ class TrainedModel:
             FileNameError: the path ends otherwise.
             StorageError: the file can't be written.
         """
-        check_suffix(path, VALUES)
+        _check_suffix(path, VALUES)
         values = {key: value.clone() for key, value in self.module.state_dict().items()}
         content = {"state_dict": values} | self._about()
         with _writer(path) as file:
@@ -161,7 +162,7 @@ class TrainedModel:
             NoProgramError: the model has 8-bit kernels, or operations that can't be traced.
             StorageError: the file can't be written.
         """
-        check_suffix(path, (PROGRAM,))
+        _check_suffix(path, (PROGRAM,))
         if self._prepared.scenario.model.precision == "int8":
             raise NoProgramError(
                 f"{self.place}: the kernels of 8-bit layers can't be part of a program; save its "
@@ -203,7 +204,9 @@ class TrainedModel:
             )
 
 
-def trained_model(run: Run | Path | str, device: int | str | None = None) -> TrainedModel:
+def trained_model(
+    run: Run | Path | str, device: int | np.integer[Any] | str | None = None
+) -> TrainedModel:
     """The model of a finished run, with its trained values.
 
         model = edgesim.trained_model("runs/quickstart-...")
@@ -250,7 +253,7 @@ def trained_model(run: Run | Path | str, device: int | str | None = None) -> Tra
     return TrainedModel(module.eval(), values.device, run.place, flat, prepared)
 
 
-def _values_of(run: Run, device: int | str | None) -> DeviceModel:
+def _values_of(run: Run, device: int | np.integer[Any] | str | None) -> DeviceModel:
     """What the run has of a device, or of the averaged model.
 
     Raises:
@@ -282,14 +285,14 @@ def _values_of(run: Run, device: int | str | None) -> DeviceModel:
     return values
 
 
-def _number_of(run: Run, device: int | str) -> int:
+def _number_of(run: Run, device: int | np.integer[Any] | str) -> int:
     """Number of a device that is given by its number or name.
 
     Raises:
         NoModelError: there is none.
     """
-    if isinstance(device, int) and not isinstance(device, bool):
-        return device
+    if isinstance(device, int | np.integer) and not isinstance(device, bool):
+        return int(device)
     column = "name"  # there if devices have names
     names = run.devices[column].tolist() if column in run.devices else []
     if device in names:
@@ -361,7 +364,7 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def check_suffix(path: Path | str, allowed: Sequence[str]) -> None:
+def _check_suffix(path: Path | str, allowed: Sequence[str]) -> None:
     """Refuse a name that does not say what is in the file.
 
     Raises:

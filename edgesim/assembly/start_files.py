@@ -59,8 +59,9 @@ def _model_section(scenario: str) -> ModelSection | None:
         content = yaml.safe_load(scenario)
         section = content.get("model") if isinstance(content, dict) else None
         name = section.get("name") if isinstance(section, dict) else None
-        return ModelSection.model_validate(section) if name in MODELS else None
-    except (yaml.YAMLError, ValidationError):  # another version of edgesim wrote it
+        is_known = isinstance(name, str) and name in MODELS
+        return ModelSection.model_validate(section) if is_known else None
+    except (yaml.YAMLError, ValidationError, RecursionError):  # another version of edgesim wrote it
         return None
 
 

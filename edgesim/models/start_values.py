@@ -113,6 +113,8 @@ def read_start_values(path: Path) -> StartValues:
     if values is content:
         return StartValues(arrays, str(path))
     mean, std = (_floats(content.get(key)) for key in ("mean", "std"))
+    if len(mean) != len(std):
+        mean, std = (), ()
     scenario = content.get("scenario")
     return StartValues(arrays, str(path), mean, std, scenario if isinstance(scenario, str) else "")
 

@@ -113,7 +113,8 @@ class SweepResults:
         averaged = averaged.reset_index().drop(columns="evaluation")
         # Grouped keys have one type: numbers beside null would have become floats, null nan.
         first_rows = numbered.drop_duplicates([*kept, "evaluation"])
-        return averaged.assign(**{key: first_rows[key].array for key in kept})
+        first_rows.index = averaged.index
+        return averaged.assign(**{key: first_rows[key] for key in kept})
 
     def __repr__(self) -> str:
         lines = [f"<sweep {self.name}: {self._said}; files {self.place}>"]

@@ -210,8 +210,8 @@ def test_what_can_not_be_given_is_said(run_of, tmp_path):
     for device in (True, 2.0, "garden"):
         with pytest.raises(NoModelError, match=f"has no device {device}; give its number, from 0"):
             edgesim.trained_model(run, device)
-    model = edgesim.trained_model(run, "2")
-    assert model.device == 2
+    assert [edgesim.trained_model(run, one).device for one in ("2", np.int64(2))] == [2, 2]
+    model = edgesim.trained_model(run)
     for write, name in ((model.save, "a.pt2"), (model.export, "a.txt")):
         with pytest.raises(FileNameError, match=f"{name}: a file of .* must end in "):
             write(tmp_path / name)

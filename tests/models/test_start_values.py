@@ -118,13 +118,14 @@ def test_what_else_differs_from_the_file_is_told(trained, tmp_path):
         "wide.pt": {"std": [1.06 * deviation]},
         "later.pt": {"scenario": "model: {name: small_cnn, of_a_later_version: 1}"},
         "strange.pt": {"scenario": 3, "mean": "grey", "std": [None]},
+        "half.pt": {"scenario": "model: {name: [1]}", "std": [1]},
     }
     for name, part in changed.items():
         torch.save(content | part, tmp_path / name)
     said = {name: notices(tmp_path / name) for name in list(changed)[1:]}
     (gate,) = notices(tmp_path / "gate.pt", precision="int8")
     assert "with gate: sigmoid, and this one has hard_sigmoid" in gate
-    assert [len(lines) for lines in said.values()] == [0, 1, 1, 0, 0]
+    assert [len(lines) for lines in said.values()] == [0, 1, 1, 0, 0, 0]
     assert "was trained on images that were normalised by mean" in said["far.pt"][0]
 
 

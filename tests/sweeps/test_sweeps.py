@@ -123,14 +123,16 @@ def test_means_and_deviations_are_over_seeds(swept):
 
 def test_null_and_whole_numbers_stay_what_they_are(copied):
     plan = json.loads((copied / "sweep.json").read_text())
-    plan["keys"].append("recovery.checkpoint_every_rounds")
+    values = {"recovery.checkpoint_every_rounds": 2, "model.norm": "batch"}
+    plan["keys"] += values
     for place, cell in enumerate(CELLS):
-        value = 2 if place >= 2 else None
-        plan["cells"][cell]["settings"]["recovery.checkpoint_every_rounds"] = value
+        for key, value in values.items():
+            plan["cells"][cell]["settings"][key] = value if place >= 2 else None
     (copied / "sweep.json").write_text(json.dumps(plan))
     results = edgesim.load_sweep(copied)
-    assert results.table()["recovery.checkpoint_every_rounds"].tolist() == [None, 2]
-    assert [row[1] for row in sweep_table(results).rows] == ["null", "2"]
+    for key, value in values.items():
+        assert results.table()[key].tolist() == [None, value]
+    assert [row[1:3] for row in sweep_table(results).rows] == [("null", "null"), ("2", "batch")]
 
 
 def test_notes_tell_of_columns_that_are_there(swept):
