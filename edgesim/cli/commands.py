@@ -348,16 +348,8 @@ def sweep(
         str | None,
         typer.Option(help="Folder of the sweep, a path or a URI; default runs/<name>."),
     ] = None,
-    inline: Annotated[
-        bool,
-        typer.Option(
-            "--inline/--ray",
-            help="Each cell on one core, or by Ray on all cores, one after the other.",
-        ),
-    ] = True,
     workers: Annotated[
-        int | None,
-        typer.Option(min=1, help="Cells at once; default: one for each core; with --ray, one."),
+        int | None, typer.Option(min=1, help="Cells at once; default: one for each core.")
     ] = None,
     address: Annotated[
         str | None,
@@ -369,9 +361,7 @@ def sweep(
     from edgesim.cli.sweep import show_sweep
 
     overrides, only = overrides or [], only or []
-    is_whole = show_sweep(
-        file, overrides, only, out, workers, address, _out, _err.print, scale, inline=inline
-    )
+    is_whole = show_sweep(file, overrides, only, out, workers, address, _out, _err.print, scale)
     return 0 if is_whole else FAILED
 
 

@@ -15,7 +15,6 @@ from edgesim.cli.tables import show
 from edgesim.scenario.sweep import chosen, scaled_sweep
 from edgesim.study.tables.table import Table
 from edgesim.sweeps.progress import shown_progress
-from edgesim.system import usable_cpus
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,8 +52,6 @@ def show_sweep(
     console: Console,
     warn: Callable[[str], None],
     scale: float | None = None,
-    *,
-    inline: bool = True,
 ) -> bool:
     """Run a sweep, print its table; False if cells failed.
 
@@ -63,19 +60,17 @@ def show_sweep(
         overrides: each `key.path=value`.
         only: each `key.path=value`; cells without one of them are not run.
         out: folder of the sweep; None: runs/<name>.
-        workers: cells at once; None: one for each core, or one if not `inline`.
+        workers: cells at once; None: one for each core.
         address: of a Ray cluster that runs the cells; None: this machine does.
         console: to print on.
         warn: prints notices and errors.
         scale: shortens the training of all cells to this share; None: does not.
-        inline: each cell on one core; else by Ray on all of them.
 
     Raises:
         ScenarioError: a key, a value or a cell can't be used.
         SweepError: the folder holds something else.
     """
     with uncollected():
-        from edgesim.sweeps.directory import num_unfinished
         from edgesim.sweeps.load import load_sweep
         from edgesim.sweeps.run import check_cells, default_place, read_sweep, run_sweep
 
@@ -88,11 +83,8 @@ def show_sweep(
     place = str(out or default_place(planned))
     for notice in check_cells(planned, place, str(file)):
         warn(f"{file}: {notice}")
-    on_cores = inline and address is None
-    if on_cores and (hint := _hint(num_unfinished(planned, place), len(usable_cpus()))):
-        warn(hint)
     with shown_progress(planned, console, place) as tell:
-        failures = run_sweep(planned, place, tell, workers, address, inline=inline)
+        failures = run_sweep(planned, place, tell, workers, address)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what is missing is said below
         results = load_sweep(place)
@@ -101,15 +93,6 @@ def show_sweep(
     for name, reason in failures.items():
         warn(f"cell {name} failed: {reason}")
     return not failures
-
-
-def _hint(num_open: int, num_cores: int) -> str:
-    """How cells that leave half of the cores idle have all of them; else nothing."""
-    if not 0 < num_open <= num_cores // 2:
-        return ""
-    if num_open == 1:
-        return f"1 cell runs on one core of {num_cores}; if it is long, --ray gives it all"
-    return f"{num_open} cells run on a core each, of {num_cores}; if they are long, try --ray"
 
 
 def check_sweep(file: Path, overrides: Sequence[str], warn: Callable[[str], None]) -> Table:

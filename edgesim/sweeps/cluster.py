@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import astuple
 from io import StringIO
 from typing import Any
 
@@ -41,7 +42,7 @@ def run_tasks_on_cluster(
     quiet_ray()
     from edgesim.fleet.on_ray.calls import calls_on_cluster  # loads Ray
 
-    arguments = {task.name: (task.name, task.scenario, task.place, task.known) for task in tasks}
+    arguments = {task.name: astuple(task) for task in tasks}
     console = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
     for name, kind, found in calls_on_cluster(address, run_there, arguments, console, num_workers):
         if kind == "begun":
@@ -64,7 +65,7 @@ def run_there(
     collector = _Collector()
     logging.getLogger("edgesim").addHandler(collector)
     try:
-        summary = run_cell(name, scenario, place, known, events=Events(StringIO()))
+        summary = run_cell(name, scenario, place, known, Events(StringIO()))
     finally:
         logging.getLogger("edgesim").removeHandler(collector)
     return {"summary": summary, "warnings": collector.texts}

@@ -126,12 +126,6 @@ def is_finished(store: Store, cell: str) -> bool:
     return store.exists(f"{cell}/summary.json")
 
 
-def num_unfinished(sweep: Sweep, place: str) -> int:
-    """How many of the cells that are to be run have not ended."""
-    store = Store.at(place)
-    return sum(not is_finished(store, cell.name) for cell in sweep.wanted)
-
-
 def _plan(sweep: Sweep) -> dict[str, Any]:
     return {
         "format": FORMAT,

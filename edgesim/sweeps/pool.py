@@ -35,16 +35,12 @@ class Task:
         scenario: as YAML.
         place: its run directory.
         known: what it must begin with, as `Contents.of_cell` gives it.
-        inline: all its devices in one process; else on several cores, by Ray.
-        address: of the Ray cluster that its devices are on; None: a Ray of its own.
     """
 
     name: str
     scenario: str
     place: str
     known: Sequence[Sequence[str]]
-    inline: bool = True
-    address: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

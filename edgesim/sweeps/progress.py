@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from edgesim.fleet.recording.device_lines import duration
 from edgesim.fleet.recording.passed_time import PassedTime
 from edgesim.scenario.sweep import Sweep
+from edgesim.storage.store import Store
 
 if TYPE_CHECKING:
     from edgesim.sweeps.pool import Event
@@ -80,7 +81,7 @@ def shown_progress(
         place: folder of the sweep.
         clock: seconds of a clock that does not go back.
     """
-    from edgesim.sweeps.directory import num_unfinished
+    from edgesim.sweeps.directory import is_finished
 
     bar = Progress(
         TextColumn("cells"),
@@ -93,7 +94,8 @@ def shown_progress(
         disable=not console.is_terminal,
     )
     total = len(planned.wanted)
-    num_open = num_unfinished(planned, place)
+    store = Store.at(place)
+    num_open = sum(not is_finished(store, cell.name) for cell in planned.wanted)
     if num_open < total:
         console.print(f"{total - num_open} of {total} cells are finished already")
     task = bar.add_task("cells", total=total, completed=total - num_open, running="")

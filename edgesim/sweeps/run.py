@@ -1,4 +1,4 @@
-"""Runs a sweep: all cells are checked, then run, each on one core or one by one on all cores."""
+"""Runs a sweep: all cells are checked, then as many run at once as there are cores."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from edgesim.sweeps.pool import Event, Task, run_tasks
 from edgesim.sweeps.progress import shown_progress
 from edgesim.sweeps.sameness import known_contents
 
-_OPTIONS = ("sweep", "only", "out", "inline", "workers", "address", "on_event", "progress")
+_OPTIONS = ("sweep", "only", "out", "workers", "address", "on_event", "progress")
 
 
 class SweepWarning(UserWarning):
@@ -54,7 +54,6 @@ def sweep(
     *,
     only: Mapping[str, object] | None = None,
     out: Path | str | None = None,
-    inline: bool = True,
     workers: int | None = None,
     address: str | None = None,
     on_event: Callable[[Event], None] | None = None,
@@ -65,19 +64,16 @@ def sweep(
 
         edgesim.sweep("quickstart", {"grid": {"gossip.averaging_rate": [0.1, 0.2], "seed": [1, 2]}})
 
-    Each cell runs inline, on a core of this machine or on a CPU of a Ray cluster, or by Ray on all
-    of them, and gives the bits of the same scenario run alone. Finished cells are not run again. A
-    cell that fails does not stop the others.
+    Each cell runs inline, on cores of this machine or on a CPU of a Ray cluster, and gives the bits
+    of the same scenario run alone. Finished cells are not run again. A cell that fails does not
+    stop the others.
 
     Args:
         scenario: a file, the name of a shipped scenario, a mapping, or a scenario.
         sweep: the block `sweep`, with the keys `grid`, `zip`, `list`; None: that of the scenario.
         only: values by key; only cells that have all of them are run. None: all cells.
         out: folder of the sweep; the same one goes on. Default: runs/<name>.
-        inline: each cell on one core, many at once; False: its devices are Ray actors on all
-            cores, one cell after the other, for long cells that are fewer than the cores.
-        workers: cells at once; None: one for each core, of the cluster if there is one; if not
-            inline, one. More of them share the cores of this machine.
+        workers: cells at once; None: one for each core, of the cluster if there is one.
         address: of a running Ray cluster whose nodes all reach `out`; None: this machine.
         on_event: called with what happens to cells.
         progress: print how the cells go on, as `edgesim sweep` does.
@@ -113,7 +109,7 @@ def sweep(
             if on_event is not None:
                 on_event(event)
 
-        failures = run_sweep(planned, place, tell, workers, address, inline=inline)
+        failures = run_sweep(planned, place, tell, workers, address)
     if failures:
         said = "; ".join(f"{name}: {why}" for name, why in failures.items())
         told = in_words_of_python(f"{len(failures)} cells failed: {said}")
@@ -201,8 +197,6 @@ def run_sweep(
     tell: Callable[[Event], None],
     num_workers: int | None = None,
     address: str | None = None,
-    *,
-    inline: bool = True,
 ) -> dict[str, str]:
     """Run all cells that are to be run and not finished.
 
@@ -210,9 +204,8 @@ def run_sweep(
         planned: a checked sweep.
         place: its folder, a path or a URI.
         tell: called with what happens to cells.
-        num_workers: cells at once; None: one for each core, or one if not `inline`.
+        num_workers: cells at once; None: one for each core.
         address: of a Ray cluster that runs the cells; None: this machine does.
-        inline: each cell in one process; else by Ray, its devices on many cores.
 
     Returns:
         Cells that failed, each with its reason.
@@ -242,15 +235,11 @@ def run_sweep(
             scenario=dump_scenario(cell.scenario),
             place=f"{store.url}/{cell.name}",
             known=contents.of_cell(cell.scenario),
-            inline=inline,
-            address=None if inline else address,
         )
         for cell in planned.wanted
         if not is_finished(store, cell.name)
     ]
-    if not inline:
-        run_tasks(tasks, note, num_workers or 1)
-    elif address is None:
+    if address is None:
         run_tasks(tasks, note, num_workers)
     else:
         run_tasks_on_cluster(tasks, store, note, address, num_workers)

@@ -1,4 +1,4 @@
-"""A process that runs cells of a sweep, one after the other, each inline or by Ray.
+"""A process that runs cells of a sweep, one after the other, each inline.
 
 It reads cells from its standard input and writes events to its standard output, a line of JSON
 each. When the input ends, so does the process, in the midst of a run, too: the sweep that started
@@ -70,14 +70,7 @@ class _Log(logging.Handler):
 
 
 def run_cell(
-    name: str,
-    scenario: str,
-    place: str,
-    known: Iterable[Sequence[str]],
-    *,
-    inline: bool = True,
-    address: str | None = None,
-    events: Events,
+    name: str, scenario: str, place: str, known: Iterable[Sequence[str]], events: Events
 ) -> dict[str, Any]:
     """Run a cell, or resume its run; return its summary.
 
@@ -86,8 +79,6 @@ def run_cell(
         scenario: as YAML.
         place: its run directory.
         known: what it must begin with, as `Contents.of_cell` gives it.
-        inline: all its devices in this process; else by Ray, on the cores of this process.
-        address: of a Ray cluster that its devices are on instead.
         events: told how it goes on.
 
     Raises:
@@ -95,17 +86,13 @@ def run_cell(
     """
     console = Console(file=StringIO(), quiet=True)
     if has_begun(Store.at(place)):
-        return resume_run(
-            place, inline=inline, address=address, console=console, sinks=[events]
-        ).summary
+        return resume_run(place, inline=True, console=console, sinks=[events]).summary
     clear_start(Store.at(place))
     parsed = parse_scenario(scenario, name, Path())
     prepared = check(parsed, name, reads_images=True, tries_rate=False).prepared
     begins_with = described_content(prepared)
     Contents.from_rows(known).add(parsed.model_dump(mode="json"), begins_with, "this cell")
-    return run_scenario(
-        prepared, place, inline=inline, address=address, console=console, sinks=[events]
-    ).summary
+    return run_scenario(prepared, place, inline=True, console=console, sinks=[events]).summary
 
 
 def has_begun(store: Store) -> bool:

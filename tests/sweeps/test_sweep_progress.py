@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import pytest
 from rich.console import Console
 
-from edgesim.cli.sweep import _hint
 from edgesim.sweeps.pool import Event
 from edgesim.sweeps.progress import LINE_INTERVAL_S, Pace, shown_progress
 from edgesim.sweeps.run import read_sweep
@@ -76,9 +75,3 @@ def test_without_a_terminal_there_is_a_line_a_minute_and_one_a_result(swept, clo
     tell(Event("seed=1", "warning", {"text": "hot"}))
     tell(Event("seed=1", "done", {"summary": {"consensus_accuracy": 0.5}}))
     assert out.getvalue().splitlines()[1:] == ["seed=1: hot", "1/2 seed=1: accuracy 0.5000"]
-
-
-def test_cells_that_leave_half_of_the_cores_idle_are_told_of_ray():
-    assert _hint(1, 2) == "1 cell runs on one core of 2; if it is long, --ray gives it all"
-    assert _hint(3, 8).startswith("3 cells run on a core each, of 8;")
-    assert [_hint(open_cells, 4) for open_cells in (0, 3, 9)] == ["", "", ""]
