@@ -6,6 +6,7 @@ Symbols:
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
@@ -24,8 +25,9 @@ class EcqGossip:
     layout: object
     averaging_rate: float
     fade: float  # factor of delta in the next message
-    name: str = "ecq"  # in the headers of messages
-    keeps_edges: bool = False
+
+    name: ClassVar[str] = "ecq"  # in the headers of messages
+    keeps_edges: ClassVar[bool] = False
 
     def init(self, x, in_weights):
         return EcqState(x, 1.0, torch.zeros_like(x))

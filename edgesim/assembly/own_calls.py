@@ -16,7 +16,7 @@ from edgesim.data.errors import DataError
 from edgesim.errors import EdgesimError, ScenarioError
 from edgesim.hardware.widths import FLOAT_BYTES
 from edgesim.scenario.own_parts import OwnPart
-from edgesim.storage.state_tree import Arrays, Packed, pack, restore_
+from edgesim.storage.state_tree import KEPT, Arrays, Packed, StateTreeError, pack, restore_
 
 
 def is_own(named: object) -> bool:
@@ -104,8 +104,11 @@ def check_kept(key: str, state: object) -> None:
                 raise TypeError(  # noqa: TRY301
                     f"{field.name} is a {kinds[0]}, and comes back as a {kinds[1]}"
                 )
+    except StateTreeError as error:
+        said = f"{key}: its state can't be kept in a checkpoint: {error}"
+        raise ScenarioError(said) from error
     except Exception as error:
         raise ScenarioError(
-            f"{key}: its state can't be kept in a checkpoint: {error}; it is a dataclass of "
-            "tensors, numbers, text, and dicts, tuples and lists of these"
+            f"{key}: its state can't be kept in a checkpoint: {error}; it must be a dataclass of "
+            f"{KEPT}"
         ) from error

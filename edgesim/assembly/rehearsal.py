@@ -37,8 +37,8 @@ from edgesim.assembly.rehearsal_of_gossip import (
     check_compressor,
     rehearse_algorithm,
     rehearse_compressor,
-    small_change,
 )
+from edgesim.assembly.trial_of_gossip import small_change
 from edgesim.data.batches import transformed
 from edgesim.device.trainer import rate_of_0
 from edgesim.errors import ScenarioError

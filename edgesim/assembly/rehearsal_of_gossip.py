@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
-from hashlib import blake2b
-from math import isfinite
 from typing import Any, get_args
 
 import numpy as np
@@ -15,51 +12,45 @@ from torch import Tensor
 
 from edgesim.assembly.own_calls import (
     called,
-    check_finite,
     check_hash,
-    check_kept,
     expect,
     flat_vectors,
     new_rng,
     shown,
 )
+from edgesim.assembly.trial_of_gossip import (
+    ALGORITHM,
+    Trial,
+    as_bytes,
+    check_spelling,
+    small_change,
+)
 from edgesim.compression.compressors import Compressor
-from edgesim.compression.errors import NonFiniteEntryError
 from edgesim.compression.message_form import MessageForm
 from edgesim.compression.payload import Payload
-from edgesim.compression.wire import Message, decode_one_of, encode
 from edgesim.errors import ScenarioError
 from edgesim.gossip.algorithm import (
     Algorithm,
     Buffers,
-    GossipState,
-    OutEdge,
-    Place,
-    Share,
-    WrongSharesError,
-    check_shares,
 )
 from edgesim.gossip.optional_members import (
+    OPTIONAL_MEMBERS,
     Disagreement,
     NeededExchanges,
-    message_layouts,
-    starting_state,
 )
 from edgesim.hardware.work import Work
 from edgesim.learning.parameters import ParameterLayout
-from edgesim.storage.state_tree import Packed, restore_
 from topologies import Schedule, first_exchange
 
-ALGORITHM, COMPRESSOR = "gossip.algorithm", "gossip.compressor.kind"
+COMPRESSOR = "gossip.compressor.kind"
 MOST_NEIGHBORS = 2  # of a device that is tried
-MASS_ERROR = 1e-4  # relative; sums of float32 change by some 1e-7
-ROUNDS = 3  # that are tried: some algorithms mix what they received in the next round only
-LEARNING_RATE = 0.1  # of the steps between them
+LOOKED_AT = 8  # devices and rounds in which a graph that changes is searched for missing edges
 VECTOR_ERROR = 0.5  # of a flat vector
 SCALE = 1e4  # of the cubes of a small change, which makes them as large as that
 
 _CHOICES = {"needs_exchanges": get_args(NeededExchanges), "disagrees": get_args(Disagreement)}
 """Values of optional members of the class, the default first."""
+
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
 
@@ -76,36 +67,31 @@ def rehearse_algorithm(algorithm: Algorithm[Any], x: Tensor, schedule: Schedule)
         schedule: of the run; says how many neighbours are tried.
 
     Returns:
-        A notice that an exchange changes the sum of x over devices; None if it does not.
+        A notice that a round of gossip changes the sum of x over devices; None if none does.
 
     Raises:
         ScenarioError: it fails, gives what can't be used, changes the sum of u, holds more memory
             than it says, or has other bits when it is repeated or resumed.
     """
-    num_devices = 1 + _num_neighbors(schedule)
-    first = _Trial(algorithm, x, num_devices)
+    num_devices, has_quiet = 1 + _num_neighbors(schedule), _has_quiet_rounds(schedule)
+    first = Trial(algorithm, x, num_devices, has_quiet=has_quiet)
     first.run()
     _check_memory(algorithm, first.states, num_devices - 1)
-    again = _Trial(algorithm, x, num_devices)
+    again = Trial(algorithm, x, num_devices, has_quiet=has_quiet)
     again.run()
     if place := first.first_difference(again):
         raise ScenarioError(
             f"{ALGORITHM}: two rounds from the same state and generator differ ({place}); draw "
             "from the rng that you are given alone, and keep what changes in the state"
         )
-    resumed = _Trial(algorithm, x, num_devices, resumes=True)
+    resumed = Trial(algorithm, x, num_devices, has_quiet=has_quiet, resumes=True)
     resumed.run()
     if place := first.first_difference(resumed):
         raise ScenarioError(
             f"{ALGORITHM}: after a checkpoint it goes on with other bits ({place}); keep all that "
-            "changes in the state, and let no two of its tensors share memory: clone one of them"
+            "changes in the state"
         )
     return first.notice
-
-
-def small_change(x: Tensor, seed: int = 0) -> Tensor:
-    """What a step might add to the parameters."""
-    return torch.randn(len(x), generator=torch.Generator().manual_seed(seed)) / 100
 
 
 def rehearse_compressor(compressor: Compressor, layout: ParameterLayout, x: Tensor) -> None:
@@ -115,7 +101,7 @@ def rehearse_compressor(compressor: Compressor, layout: ParameterLayout, x: Tens
     for _ in range(2):
         payload = called(key, "compress", compressor.compress, x, layout, new_rng())
         expect(key, "compress(x, layout, rng)", payload, Payload)
-        sent.append(_as_bytes(key, "tried", payload, [layout])[0])
+        sent.append(as_bytes(key, "tried", payload, [layout])[0])
     if not torch.equal(x, before):
         raise ScenarioError(f"{key}: compress changes x, which is not its own; copy it first")
     if sent[0] != sent[1]:
@@ -161,117 +147,6 @@ def _check_form(form: MessageForm, payload: Payload, numbers: Sequence[int]) -> 
         )
 
 
-def _as_bytes(
-    key: str, name: str, payload: Payload, layouts: Sequence[ParameterLayout]
-) -> tuple[bytes, Payload]:
-    """A payload as a message, and as its receiver reads it: it must be as it was meant."""
-    wrong, cause = None, None
-    if payload.layout not in layouts:
-        numels = " or ".join(str(layout.numel) for layout in layouts)
-        wrong = f"its layout has {payload.layout.numel} entries, not {numels}"
-    try:
-        own_type = payload.code.unpack(np.empty(0, np.uint8), 0).dtype
-        if payload.codes.dtype != own_type:
-            wrong = f"its codes are {payload.codes.dtype}; {payload.code.label} takes {own_type}"
-        wrong = payload.wrong_positions() or wrong
-        sent = payload.decode()
-        data = encode(Message(name, 0, 1, 0, 0, 1.0, 1.0, payload))
-        read = decode_one_of(data, {layout.digest: layout for layout in layouts}).payload
-        if not torch.equal(read.decode(), sent):
-            wrong = "its receiver reads other values"
-        if not torch.isfinite(sent).all():
-            wrong = "it has values that are not finite"
-        if wrong is None:
-            return data, read
-    except Exception as error:  # noqa: BLE001 (whatever comes of such a payload)
-        wrong, cause = wrong or f"{type(error).__name__}: {error}", error
-    raise ScenarioError(
-        f"{key}: a payload of {payload.num_values} values can't be sent: {wrong}; indices ascend, "
-        "counts say how many values are of each tensor, codes are of the code's own type"
-    ) from cause
-
-
-class _Trial:
-    """Rounds of a few devices.
-
-    All devices exchange with all others, with equal weights. Every algorithm that keeps the sums of
-    x and u keeps them in such a round.
-
-    Args:
-        algorithm: of one's own.
-        x: parameters to begin with.
-        num_devices: number of devices.
-        resumes: whether all states are written and read back after each round.
-    """
-
-    def __init__(
-        self, algorithm: Algorithm[Any], x: Tensor, num_devices: int, *, resumes: bool = False
-    ) -> None:
-        self._algorithm, self._x, self._devices = algorithm, x, range(num_devices)
-        self._resumes = resumes
-        self._digests: dict[str, bytes] = {}
-        self.states: list[Any] = [self._init(device) for device in self._devices]
-        self.notice: str | None = None
-
-    def run(self) -> None:
-        """Do all rounds."""
-        rng = new_rng()
-        for round_index in range(ROUNDS):
-            for device, state in enumerate(self.states):
-                state.x += small_change(self._x, seed=round_index * len(self._devices) + device)
-                called(ALGORITHM, "take_rate_", state.take_rate_, LEARNING_RATE)
-            before = _sums(self.states)
-            self._exchange(round_index, rng)
-            self.notice = self.notice or _change_of_sums(before, _sums(self.states))
-            for device, state in enumerate(self.states):
-                packed = Packed.of(state, "state")
-                self._note(f"round {round_index}", device, packed)
-                if self._resumes:
-                    self.states[device] = self._init(device)
-                    restore_(self.states[device], packed.content, packed.arrays)
-
-    def first_difference(self, other: _Trial) -> str:
-        """Where another trial has other bits, in words; empty if nowhere."""
-        places = (place for place, digest in self._digests.items() if other.at(place) != digest)
-        return next(places, "")
-
-    def at(self, place: str) -> bytes | None:
-        """Digest of a message, or of a part of a state, after a round."""
-        return self._digests.get(place)
-
-    def _init(self, device: int) -> Any:  # noqa: ANN401 (what an algorithm gives)
-        weight = 1 / len(self._devices)
-        in_weights = {other: weight for other in self._devices if other != device}
-        place = Place(index=device, num_devices=len(self._devices), num_samples=1)
-        arguments = self._algorithm, self._x.clone(), in_weights, place
-        state = called(ALGORITHM, "init", starting_state, *arguments)
-        _check_state(ALGORITHM, "init", state, self._x)
-        return state
-
-    def _exchange(self, round_index: int, rng: np.random.Generator) -> None:
-        key, algorithm = ALGORITHM, self._algorithm
-        layouts = message_layouts(algorithm)
-        arrived: dict[int, list[Share]] = {device: [] for device in self._devices}
-        for sender, state in enumerate(self.states):
-            for share in _shares_of(algorithm, state, sender, len(self._devices), rng):
-                data, payload = _as_bytes(key, algorithm.name, share.payload, layouts)
-                edge = f"message {sender} -> {share.peer} of round {round_index}"
-                self._digests[edge] = blake2b(data).digest()
-                arrived[share.peer].append(Share(sender, share.weight, share.push_weight, payload))
-            _check_state(key, "send_", state, self._x)
-        for receiver, state in enumerate(self.states):
-            called(key, "absorb_", algorithm.absorb_, state, arrived[receiver])
-            _check_state(key, "absorb_", state, self._x)
-
-    def _note(self, when: str, device: int, packed: Packed) -> None:
-        for path, array in packed.arrays.items():
-            named = path.partition("/")[2]
-            place = f"{named} of a state after {when}"
-            self._digests[f"{place}, device {device}"] = blake2b(array.tobytes()).digest()
-        rest = json.dumps(packed.content).encode()
-        self._digests[f"numbers of a state after {when}, device {device}"] = blake2b(rest).digest()
-
-
 def _check_memory(algorithm: Algorithm[Any], states: Sequence[Any], degree: int) -> None:
     """Refuse an algorithm whose states hold more than its `buffers` says."""
     kept = called(ALGORITHM, "buffers", algorithm.buffers, degree, degree).kept
@@ -285,78 +160,19 @@ def _check_memory(algorithm: Algorithm[Any], states: Sequence[Any], degree: int)
             )
 
 
-def _shares_of(
-    algorithm: Algorithm[Any],
-    state: Any,  # noqa: ANN401 (what an algorithm gives)
-    sender: int,
-    num_devices: int,
-    rng: np.random.Generator,
-) -> Sequence[Share]:
-    """What a device sends to all others."""
-    key = ALGORITHM
-    edges = [OutEdge(n, 1 / num_devices) for n in range(num_devices) if n != sender]
-    shares = called(key, "send_", algorithm.send_, state, edges, rng)
-    if not isinstance(shares, list | tuple) or not all(isinstance(s, Share) for s in shares):
-        raise ScenarioError(
-            f"{key}: send_ gives {shown(shares)}; must be a list of Share, one for each out-edge"
-        )
-    for share in shares:
-        expect(key, "the payload of a share", share.payload, Payload)
-    try:
-        check_shares(shares, edges)
-    except (WrongSharesError, NonFiniteEntryError) as error:
-        raise ScenarioError(f"{key}: {error}") from error
-    return shares
-
-
-def _sums(states: Sequence[GossipState]) -> tuple[Tensor, float]:
-    """Sums of x and of u over devices."""
-    return torch.stack([state.x for state in states]).double().sum(0), sum(s.u for s in states)
-
-
-def _change_of_sums(before: tuple[Tensor, float], after: tuple[Tensor, float]) -> str | None:
-    """A notice of a changed sum of x; a changed sum of u is refused."""
-    remedy = "absorb_ must add at the receiver what send_ takes from the sender"
-    (x_before, u_before), (x_after, u_after) = before, after
-    if abs(u_after - u_before) > MASS_ERROR * u_before:
-        raise ScenarioError(
-            f"{ALGORITHM}: one exchange changes the sum of u over devices from {u_before:g} to "
-            f"{u_after:g}; {remedy}"
-        )
-    change = float((x_after - x_before).norm() / x_before.norm())
-    if change <= MASS_ERROR:
-        return None
-    return (
-        f"{ALGORITHM}: one exchange changes the sum of x over devices by {change:.2g} of its norm: "
-        f"gossip moves the average of the models; unless that is meant, {remedy}"
-    )
-
-
-def _check_state(key: str, after: str, state: object, x: Tensor) -> None:
-    """Refuse a state that no device can train from, or that no checkpoint can hold."""
-    if not isinstance(state, GossipState):
-        raise ScenarioError(
-            f"{key}: {after} gives {shown(state)}; must be a GossipState, or a dataclass that "
-            "extends it"
-        )
-    found, u = state.x, state.u
-    if not isinstance(found, Tensor) or found.shape != x.shape or found.dtype != x.dtype:
-        raise ScenarioError(
-            f"{key}: after {after} x is {shown(found)}; must stay float32 of shape {(len(x),)}"
-        )
-    check_finite(key, f"after {after}", found)
-    if not isinstance(u, float) or not (isfinite(u) and u >= 0):
-        raise ScenarioError(
-            f"{key}: after {after} u is {shown(u)}; must be a finite float of Python, at least 0"
-        )
-    check_kept(key, state)
-
-
 def _num_neighbors(schedule: Schedule) -> int:
     """Out-edges of a device in the first exchange, as far as they are tried."""
     round_index = first_exchange(schedule)
     degrees = (len(schedule.out_edges(n, round_index)) for n in range(schedule.num_devices))
     return max(1, min(MOST_NEIGHBORS, max(degrees)))
+
+
+def _has_quiet_rounds(schedule: Schedule) -> bool:
+    """Whether devices have rounds without out-edges, as far as first rounds tell."""
+    if schedule.is_static or schedule.exchange_every > 1:
+        return schedule.exchange_every > 1
+    devices = range(min(schedule.num_devices, LOOKED_AT))
+    return any(not schedule.out_edges(n, r) for r in range(LOOKED_AT) for n in devices)
 
 
 def check_compressor(compressor: Compressor, layout: ParameterLayout) -> None:
@@ -380,6 +196,7 @@ def check_compressor(compressor: Compressor, layout: ParameterLayout) -> None:
 def check_algorithm(algorithm: Algorithm[Any]) -> None:
     """Refuse what an algorithm says of itself, if it can't be counted."""
     check_hash(ALGORITHM, algorithm)
+    check_spelling(type(algorithm), OPTIONAL_MEMBERS)
     name = algorithm.name
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ScenarioError(f"{ALGORITHM}: name is {name!r}; must be 1 to 32 of a-z, 0-9 and _")

@@ -54,5 +54,7 @@ def load_compiled_code() -> None:
     _usage.calls_in_numpy = CALLS_IN_NUMPY
     layout, counts = ParameterLayout.from_shapes([(3,), (5,)]), np.array([1, 2])
     indices = largest_per_tensor(np.arange(8, dtype=np.uint32), counts, layout)
+    for array in (indices, counts):
+        array.setflags(write=False)  # as in payloads: numba compiles anew for read-only arrays
     code = encode_indices(indices, counts, layout).tobytes()  # as it arrives: to be read alone
     decode_indices(np.frombuffer(code, np.uint8), len(indices), layout)

@@ -160,6 +160,8 @@ def _read_compiled(
     vector = layout.offsets, _position_widths(layout)
     if not compiled.read_code(data, *vector, indices, counts):
         return None
+    for array in (indices, counts):
+        array.setflags(write=False)  # as in payloads: numba compiles anew for read-only arrays
     again = compiled.write_code(indices, counts, *vector)
     return (indices, counts) if np.array_equal(again, data) else None
 

@@ -35,7 +35,7 @@ class Sections:
 
 @dataclass(frozen=True, eq=False)
 class Payload:
-    """A compressed vector. Its arrays are shared and must not be changed.
+    """A compressed vector. Its arrays are read-only: receivers in one process share them.
 
     Both ends of an edge add the same payload to their public copies. The sum is bit-equal because
     values depend on codes and scales alone and every operation is rounded exactly.
@@ -56,6 +56,11 @@ class Payload:
     codes: Codes
     scales: Scales
 
+    def __post_init__(self) -> None:
+        for array in (self.indices, self.counts, self.codes, self.scales):
+            if isinstance(array, np.ndarray):  # what else an own compressor gives is told elsewhere
+                array.setflags(write=False)
+
     @property
     def num_values(self) -> int:
         """K."""
@@ -65,7 +70,9 @@ class Payload:
     def values(self) -> Floats:
         """Decoded entries, shape (K,), float32 (float64 for fp64 codes); decoded once."""
         with np.errstate(all="ignore"):  # compressors check that values are finite
-            return self.code.dequantize(self.codes, self.scales, Segments(self.counts))
+            values = self.code.dequantize(self.codes, self.scales, Segments(self.counts))
+        values.setflags(write=False)
+        return values
 
     @cached_property
     def sections(self) -> Sections:

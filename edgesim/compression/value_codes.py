@@ -328,7 +328,8 @@ def _float16_from_float32(values: NDArray[np.float32]) -> Codes:
 
 
 def _float32_from_float16(codes: Codes) -> NDArray[np.float32]:
-    widened: NDArray[np.float32] = torch.from_numpy(codes).float().numpy()
+    own = codes if codes.flags.writeable else codes.copy()  # torch takes no read-only arrays
+    widened: NDArray[np.float32] = torch.from_numpy(own).float().numpy()
     return widened
 
 

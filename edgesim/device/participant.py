@@ -28,13 +28,15 @@ from edgesim.gossip.algorithm import (
     Place,
     Share,
     WrongSharesError,
+    WrongStateError,
+    check_state,
     checked_shares_,
 )
 from edgesim.gossip.optional_members import for_device, is_idle_without_edges, starting_state
 from edgesim.hardware.meter import Meter
 from edgesim.hardware.work import Work
 from edgesim.results.columns import RoundReport
-from edgesim.storage.state_tree import Arrays, pack, restore_, unpack
+from edgesim.storage.state_tree import Arrays, StateTreeError, pack, restore_, unpack
 from edgesim.streams import StreamPurpose, stream
 from topologies import Schedule, first_exchange, takes_step, weight_by_sender
 
@@ -94,6 +96,7 @@ class Participant:
         )
         in_weights = weight_by_sender(schedule, index, first_exchange(schedule))
         self.gossip_state = starting_state(algorithm, x, in_weights, place)
+        self._kind_of_x = len(x), x.dtype
         self._with_costs_of_device = for_device(algorithm, index)
         self.outbox = Outbox(index, algorithm.name, meter)
         self.figures: RoundFigures | None = None
@@ -160,8 +163,8 @@ class Participant:
 
         Raises:
             DivergedError: a value to be sent is not finite.
-            OwnCodeError: an algorithm of one's own does not send one share for each edge, or a
-                payload can't be encoded.
+            OwnCodeError: an algorithm of one's own does not send one share for each edge, leaves a
+                state that can't be trained from, or makes a payload that can't be encoded.
         """
         if not edges and is_idle_without_edges(self.algorithm):
             return []
@@ -172,9 +175,10 @@ class Participant:
         rng = stream(self.seed, StreamPurpose.COMPRESS, self._streams_of, round_index)
         try:
             shares = checked_shares_(self.algorithm, self.gossip_state, out_edges, rng)
+            check_state(self.gossip_state, "send_", *self._kind_of_x)
         except NonFiniteEntryError as error:
             raise DivergedError.of(self.trainer.label, self.round_index, str(error)) from error
-        except WrongSharesError as error:
+        except (WrongSharesError, WrongStateError) as error:
             raise self._own_code_error("gossip.algorithm", str(error)) from error
         try:
             return [
@@ -197,7 +201,11 @@ class Participant:
         return OwnCodeError(f"{key}: {where} {problem}\n{MEND_OWN_CODE}")
 
     def mix_in(self, messages: Sequence[Message]) -> None:
-        """Absorb messages in the given order."""
+        """Absorb messages in the given order.
+
+        Raises:
+            OwnCodeError: an algorithm of one's own leaves a state that can't be trained from.
+        """
         state, figures, own = self.gossip_state, self.figures_of_round(), self.index
         inherit_copies_(state, messages)
         shares = []
@@ -206,6 +214,10 @@ class Participant:
                 address = None if m.receiver == own else m.receiver
                 shares.append(Share(m.sender, m.weight, m.push_weight, m.payload, address))
         self.algorithm.absorb_(state, shares)
+        try:
+            check_state(state, "absorb_", *self._kind_of_x)
+        except WrongStateError as error:
+            raise self._own_code_error("gossip.algorithm", str(error)) from error
         if figures.has_stepped:
             self.trainer.after_gossip_(state, self.round_index)
         # After the optimizer, which would count a handover as a movement of the model.
@@ -243,7 +255,19 @@ class Participant:
         return report
 
     def state(self, arrays: Arrays) -> dict[str, Any]:
-        """State of the participant between two rounds; vectors go into `arrays`."""
+        """State of the participant between two rounds; vectors go into `arrays`.
+
+        Raises:
+            OwnCodeError: the state of an algorithm or optimizer of one's own can't be kept.
+        """
+        try:
+            return self._state(arrays)
+        except StateTreeError as error:
+            key = "gossip.algorithm" if str(error).startswith("gossip") else "training.optimizer"
+            problem = f"has a state that can't be kept in a checkpoint: {error}"
+            raise self._own_code_error(key, problem) from error
+
+    def _state(self, arrays: Arrays) -> dict[str, Any]:
         return {
             "round_index": self.round_index,
             "has_left": self.has_left,

@@ -21,6 +21,7 @@ from math import isfinite
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from edgesim.compression.compressors import Compressor
@@ -247,6 +248,10 @@ class WrongSharesError(EdgesimError):
     """An algorithm does not send one share, of finite weights, on each edge that it is given."""
 
 
+class WrongStateError(EdgesimError):
+    """An algorithm leaves a state from which no device can train."""
+
+
 def checked_shares_(
     algorithm: Algorithm[State],
     state: State,
@@ -281,6 +286,11 @@ def check_shares(shares: Sequence[Share], out_edges: Sequence[OutEdge]) -> None:
             "Share is due for each edge, with its receiver and address"
         )
     for share in shares:
+        if not isinstance(share.payload, Payload):
+            raise WrongSharesError(
+                f"send_ gives a share whose payload is of type {type(share.payload).__name__}; "
+                "must be a Payload, as `self.compressor.compress` makes it"
+            )
         if not (isfinite(share.weight) and isfinite(share.push_weight) and share.push_weight >= 0):
             raise WrongSharesError(
                 f"send_ gives a share for device {share.peer} with weight {share.weight} and push "
@@ -288,6 +298,34 @@ def check_shares(shares: Sequence[Share], out_edges: Sequence[OutEdge]) -> None:
             )
         if not np.isfinite(share.payload.values).all():
             raise NonFiniteEntryError("a value to be sent is not finite")
+
+
+def check_state(state: GossipState, after: str, numel: int, dtype: torch.dtype) -> None:
+    """Check that a device can train from a state.
+
+    Whether x is finite is seen elsewhere: it takes as long as a message.
+
+    Args:
+        state: that an algorithm has changed.
+        after: the method that changed it.
+        numel: entries of x.
+        dtype: of x.
+
+    Raises:
+        WrongStateError: it can't.
+    """
+    x, u = state.x, state.u
+    if not isinstance(x, Tensor) or x.shape != (numel,) or x.dtype != dtype:
+        found = f"{x.dtype} of shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x)
+        raise WrongStateError(
+            f"after {after} x is {found}; must stay {dtype} of shape {(numel,)}".replace(
+                "torch.", ""
+            )
+        )
+    if not isinstance(u, float) or not (isfinite(u) and u >= 0):
+        raise WrongStateError(
+            f"after {after} u is {u!r}; must be a finite float of Python, at least 0"
+        )
 
 
 def _named(edges: Sequence[OwnEdge]) -> str:

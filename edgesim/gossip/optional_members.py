@@ -18,6 +18,28 @@ Disagreement: TypeAlias = Literal["", "everywhere", "where push weights move"]
 
 NeededExchanges: TypeAlias = Literal["any", "fixed", "balanced"]
 
+OPTIONAL_MEMBERS = frozenset(
+    {
+        "needs_one_graph",
+        "needs_exchanges",
+        "needs_exact_messages",
+        "carries_steps",
+        "mixes_first",
+        "is_idle_without_edges",
+        "disagrees",
+        "for_exchanges",
+        "graph_problem",
+        "message_layouts",
+        "longest_message",
+        "message_between",
+        "for_device",
+        "exchanges",
+        "own_schedule",
+        "init_at",
+    }
+)
+"""Names of the members that this module reads."""
+
 
 def needs_one_graph(algorithm: Form) -> bool:
     """Whether it needs the same graph in every exchange, with equal weights both ways.

@@ -2,13 +2,15 @@
 
 A tree is built of dataclasses, dicts, tuples, lists, tensors, numbers, text and None. Each
 tensor goes into the arrays, under its path in the tree; everything else keeps its structure.
-Dataclasses are filled in place, so a state that is read back has the types of its owner.
+Dataclasses are filled in place, so a state that is read back has the types of its owner. No two
+tensors of a tree may share memory: read back, they would be two.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from edgesim.errors import EdgesimError
+
 Arrays = dict[str, NDArray[Any]]
+
+
+KEPT = "tensors, numbers, text, and dicts, tuples and lists of these"
+"""Types that a tree may have beside dataclasses."""
+
+
+class StateTreeError(EdgesimError, TypeError):
+    """A tree can't be packed so that it is the same when it is read back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,33 +54,62 @@ def pack(tree: object, arrays: Arrays, path: str) -> Any:  # noqa: ANN401 (a JSO
         path: path of the tree, unique among all trees that are packed into `arrays`.
 
     Raises:
-        TypeError: the tree holds a value of another type than those named above.
+        StateTreeError: the tree holds a value of another type than those named above, or two
+            tensors that share memory.
     """
+    tensors: dict[str, Tensor] = {}
+    packed = _packed(tree, tensors, path)
+    _check_apart(tensors)
+    arrays.update({at: tensor.detach().cpu().numpy().copy() for at, tensor in tensors.items()})
+    return packed
+
+
+def _packed(tree: object, tensors: dict[str, Tensor], path: str) -> Any:  # noqa: ANN401 (as `pack`)
     match tree:
         case Tensor():
-            arrays[path] = tree.detach().cpu().numpy().copy()
+            tensors[path] = tree
             return {"tensor": path}
         case bool() | int() | float() | str() | None:
             return tree
         case dict():
             return {
                 "dict": [
-                    [pack(key, arrays, path), pack(value, arrays, f"{path}/{key}")]
+                    [_packed(key, tensors, path), _packed(value, tensors, f"{path}/{key}")]
                     for key, value in tree.items()
                 ]
             }
         case tuple() | list():
             kind = "tuple" if isinstance(tree, tuple) else "list"
-            return {kind: [pack(v, arrays, f"{path}/{place}") for place, v in enumerate(tree)]}
+            return {kind: [_packed(v, tensors, f"{path}/{place}") for place, v in enumerate(tree)]}
         case _ if is_dataclass(tree) and not isinstance(tree, type):
             return {
                 "fields": {
-                    field.name: pack(getattr(tree, field.name), arrays, f"{path}/{field.name}")
+                    field.name: _packed(getattr(tree, field.name), tensors, f"{path}/{field.name}")
                     for field in fields(tree)
                 }
             }
         case _:
-            raise TypeError(f"{path}: {type(tree).__name__} can't be packed")
+            raise StateTreeError(f"{path} is of type {type(tree).__name__}; must be of {KEPT}")
+
+
+def _check_apart(tensors: Mapping[str, Tensor]) -> None:
+    """Refuse tensors whose memory overlaps.
+
+    Raises:
+        StateTreeError: two do.
+    """
+    spans = []
+    for path, tensor in tensors.items():
+        if tensor.numel():
+            last = sum(
+                (n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True)
+            )
+            start = tensor.data_ptr()
+            spans.append((str(tensor.device), start, start + tensor.itemsize * (last + 1), path))
+    spans.sort()
+    for (device, _, end, path), (other_device, start, _, other) in pairwise(spans):
+        if device == other_device and start < end:
+            raise StateTreeError(f"{path} and {other} share memory; clone one of them")
 
 
 def unpack(packed: object, arrays: Mapping[str, NDArray[Any]]) -> Any:  # noqa: ANN401 (as packed)

@@ -80,11 +80,11 @@ class Other:
     ("changes", "said", "problem"),
     [
         (
-            {"indices": torch.from_numpy},
+            {"indices": torch.tensor},
             {},
             "its indices are a tensor of torch; must be an array of numpy: indices.numpy()",
         ),
-        ({"counts": torch.from_numpy}, {}, "its counts are a tensor of torch; must be an array"),
+        ({"counts": torch.tensor}, {}, "its counts are a tensor of torch; must be an array"),
         ({"counts": np.ndarray.tolist}, {}, "counts are a list; must be an int64 array of numpy"),
         (
             {"indices": lambda indices: indices.astype(np.int32)},
@@ -115,7 +115,7 @@ def test_a_payload_is_of_the_right_types_and_as_its_form_says(changes, said, pro
 @pytest.mark.parametrize("name", ["indices", "counts"])
 def test_the_wrong_type_is_refused_in_a_run_too(name):
     """Numpy takes it; the compiled code, which comes later, does not."""
-    payload = Other({name: torch.from_numpy}, {}).compress(
+    payload = Other({name: torch.tensor}, {}).compress(
         torch.arange(float(LAYOUT.numel)), LAYOUT, np.random.default_rng(0)
     )
     with pytest.raises(CompressionError, match=f"its {name} are a tensor of torch;"):

@@ -1,0 +1,282 @@
+"""A few devices of an algorithm of one's own, which take steps and exchange messages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from difflib import get_close_matches
+from hashlib import blake2b
+from math import isfinite
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from edgesim.assembly.own_calls import called, check_finite, check_kept, expect, new_rng, shown
+from edgesim.compression.errors import NonFiniteEntryError
+from edgesim.compression.payload import Payload
+from edgesim.compression.wire import Message, decode_one_of, encode
+from edgesim.errors import ScenarioError
+from edgesim.gossip.algorithm import (
+    Algorithm,
+    GossipState,
+    OutEdge,
+    Place,
+    Share,
+    WrongSharesError,
+    check_shares,
+)
+from edgesim.gossip.optional_members import (
+    is_idle_without_edges,
+    message_layouts,
+    starting_state,
+)
+from edgesim.learning.parameters import ParameterLayout
+from edgesim.storage.state_tree import Packed, restore_
+
+ALGORITHM = "gossip.algorithm"
+MASS_ERROR = 1e-4  # relative; sums of float32 change by some 1e-7
+ROUNDS = 3  # that are tried: some algorithms mix what they received in the next round only
+LEARNING_RATE = 0.1  # of the steps between them
+ALIKE = 0.85  # likeness of two names, one of which may be meant for the other
+REMEDY = "absorb_ must add at the receiver what send_ takes from the sender"
+REMEDY_OF_QUIET = (
+    "send_ must leave the state as it is where out_edges is empty, as in rounds of local steps"
+)
+STATE_MEMBERS = frozenset({"take_rate_", "public_copies", "debiased"})
+
+
+def small_change(x: Tensor, seed: int = 0) -> Tensor:
+    """What a step might add to the parameters."""
+    return torch.randn(len(x), generator=torch.Generator().manual_seed(seed)) / 100
+
+
+class Trial:
+    """Rounds of a few devices.
+
+    All devices exchange with all others, with equal weights. Every algorithm that keeps the sums of
+    x and u keeps them in such a round.
+
+    Args:
+        algorithm: of one's own.
+        x: parameters to begin with.
+        num_devices: number of devices.
+        has_quiet: whether a round without out-edges comes before each exchange.
+        resumes: whether all states are written and read back after each round.
+    """
+
+    def __init__(
+        self,
+        algorithm: Algorithm[Any],
+        x: Tensor,
+        num_devices: int,
+        *,
+        has_quiet: bool,
+        resumes: bool = False,
+    ) -> None:
+        self._algorithm, self._x, self._devices = algorithm, x, range(num_devices)
+        self._has_quiet, self._resumes = has_quiet, resumes
+        self._digests: dict[str, bytes] = {}
+        self.states: list[Any] = [self._init(device) for device in self._devices]
+        self.notice: str | None = None
+
+    def run(self) -> None:
+        """Do all rounds."""
+        rng = new_rng()
+        for round_index in range(ROUNDS):
+            if self._has_quiet:
+                self._step(ROUNDS + round_index)
+                before = _sums(self.states)
+                self._stay_quiet(rng)
+                self._compare(before, "a round without out-edges", REMEDY_OF_QUIET)
+            self._step(round_index)
+            before = _sums(self.states)
+            self._exchange(round_index, rng)
+            self._compare(before, "one exchange", REMEDY)
+            for device, state in enumerate(self.states):
+                packed = Packed.of(state, "state")
+                self._note(f"round {round_index}", device, packed)
+                if self._resumes:
+                    self.states[device] = self._init(device)
+                    restore_(self.states[device], packed.content, packed.arrays)
+
+    def first_difference(self, other: Trial) -> str:
+        """Where another trial has other bits, in words; empty if nowhere."""
+        places = (place for place, digest in self._digests.items() if other.at(place) != digest)
+        return next(places, "")
+
+    def at(self, place: str) -> bytes | None:
+        """Digest of a message, or of a part of a state, after a round."""
+        return self._digests.get(place)
+
+    def _init(self, device: int) -> Any:  # noqa: ANN401 (what an algorithm gives)
+        weight = 1 / len(self._devices)
+        in_weights = {other: weight for other in self._devices if other != device}
+        place = Place(index=device, num_devices=len(self._devices), num_samples=1)
+        arguments = self._algorithm, self._x.clone(), in_weights, place
+        state = called(ALGORITHM, "init", starting_state, *arguments)
+        _check_state(ALGORITHM, "init", state, self._x)
+        check_spelling(type(state), STATE_MEMBERS, GossipState)
+        return state
+
+    def _step(self, seed: int) -> None:
+        """A local step of each device."""
+        for device, state in enumerate(self.states):
+            state.x += small_change(self._x, seed=seed * len(self._devices) + device)
+            called(ALGORITHM, "take_rate_", state.take_rate_, LEARNING_RATE)
+
+    def _stay_quiet(self, rng: np.random.Generator) -> None:
+        """A round in which no device has an edge."""
+        for state in self.states:
+            if not is_idle_without_edges(self._algorithm):
+                _checked_shares(self._algorithm, state, [], rng)
+                _check_state(ALGORITHM, "send_", state, self._x)
+            called(ALGORITHM, "absorb_", self._algorithm.absorb_, state, [])
+            _check_state(ALGORITHM, "absorb_", state, self._x)
+
+    def _compare(self, before: tuple[Tensor, float], what: str, remedy: str) -> None:
+        """Note if the sums over devices are no more what they were."""
+        notice = _change_of_sums(before, _sums(self.states), what, remedy)
+        self.notice = self.notice or notice
+
+    def _exchange(self, round_index: int, rng: np.random.Generator) -> None:
+        key, algorithm = ALGORITHM, self._algorithm
+        layouts = message_layouts(algorithm)
+        arrived: dict[int, list[Share]] = {device: [] for device in self._devices}
+        for sender, state in enumerate(self.states):
+            weight = 1 / len(self._devices)
+            edges = [OutEdge(other, weight) for other in self._devices if other != sender]
+            for share in _checked_shares(algorithm, state, edges, rng):
+                data, payload = as_bytes(key, algorithm.name, share.payload, layouts)
+                edge = f"message {sender} -> {share.peer} of round {round_index}"
+                self._digests[edge] = blake2b(data).digest()
+                arrived[share.peer].append(Share(sender, share.weight, share.push_weight, payload))
+            _check_state(key, "send_", state, self._x)
+        for receiver, state in enumerate(self.states):
+            called(key, "absorb_", algorithm.absorb_, state, arrived[receiver])
+            _check_state(key, "absorb_", state, self._x)
+
+    def _note(self, when: str, device: int, packed: Packed) -> None:
+        for path, array in packed.arrays.items():
+            named = path.partition("/")[2]
+            place = f"{named} of a state after {when}"
+            self._digests[f"{place}, device {device}"] = blake2b(array.tobytes()).digest()
+        rest = json.dumps(packed.content).encode()
+        self._digests[f"numbers of a state after {when}, device {device}"] = blake2b(rest).digest()
+
+
+def as_bytes(
+    key: str, name: str, payload: Payload, layouts: Sequence[ParameterLayout]
+) -> tuple[bytes, Payload]:
+    """A payload as a message, and as its receiver reads it: it must be as it was meant."""
+    wrong, cause = None, None
+    if payload.layout not in layouts:
+        numels = " or ".join(str(layout.numel) for layout in layouts)
+        wrong = f"its layout has {payload.layout.numel} entries, not {numels}"
+    try:
+        own_type = payload.code.unpack(np.empty(0, np.uint8), 0).dtype
+        if payload.codes.dtype != own_type:
+            wrong = f"its codes are {payload.codes.dtype}; {payload.code.label} takes {own_type}"
+        wrong = payload.wrong_positions() or wrong
+        sent = payload.decode()
+        data = encode(Message(name, 0, 1, 0, 0, 1.0, 1.0, payload))
+        read = decode_one_of(data, {layout.digest: layout for layout in layouts}).payload
+        if not torch.equal(read.decode(), sent):
+            wrong = "its receiver reads other values"
+        if not torch.isfinite(sent).all():
+            wrong = "it has values that are not finite"
+        if wrong is None:
+            return data, read
+    except Exception as error:  # noqa: BLE001 (whatever comes of such a payload)
+        wrong, cause = wrong or f"{type(error).__name__}: {error}", error
+    raise ScenarioError(
+        f"{key}: a payload of {payload.num_values} values can't be sent: {wrong}; indices ascend, "
+        "counts say how many values are of each tensor, codes are of the code's own type"
+    ) from cause
+
+
+def _checked_shares(
+    algorithm: Algorithm[Any],
+    state: Any,  # noqa: ANN401 (what an algorithm gives)
+    edges: Sequence[OutEdge],
+    rng: np.random.Generator,
+) -> Sequence[Share]:
+    """What a device sends on its edges."""
+    key = ALGORITHM
+    shares = called(key, "send_", algorithm.send_, state, edges, rng)
+    if not isinstance(shares, list | tuple) or not all(isinstance(s, Share) for s in shares):
+        raise ScenarioError(
+            f"{key}: send_ gives {shown(shares)}; must be a list of Share, one for each out-edge"
+        )
+    for share in shares:
+        expect(key, "the payload of a share", share.payload, Payload)
+    try:
+        check_shares(shares, edges)
+    except (WrongSharesError, NonFiniteEntryError) as error:
+        raise ScenarioError(f"{key}: {error}") from error
+    return shares
+
+
+def _sums(states: Sequence[GossipState]) -> tuple[Tensor, float]:
+    """Sums of x and of u over devices."""
+    return torch.stack([state.x for state in states]).double().sum(0), sum(s.u for s in states)
+
+
+def _change_of_sums(
+    before: tuple[Tensor, float], after: tuple[Tensor, float], what: str, remedy: str
+) -> str | None:
+    """A notice of a changed sum of x; a changed sum of u is refused."""
+    (x_before, u_before), (x_after, u_after) = before, after
+    if abs(u_after - u_before) > MASS_ERROR * u_before:
+        raise ScenarioError(
+            f"{ALGORITHM}: {what} changes the sum of u over devices from {u_before:g} to "
+            f"{u_after:g}; {remedy}"
+        )
+    change = float((x_after - x_before).norm() / x_before.norm())
+    if change <= MASS_ERROR:
+        return None
+    return (
+        f"{ALGORITHM}: {what} changes the sum of x over devices by {change:.2g} of its norm: "
+        f"gossip moves the average of the models; unless that is meant, {remedy}"
+    )
+
+
+def _check_state(key: str, after: str, state: object, x: Tensor) -> None:
+    """Refuse a state that no device can train from, or that no checkpoint can hold."""
+    if not isinstance(state, GossipState):
+        raise ScenarioError(
+            f"{key}: {after} gives {shown(state)}; must be a GossipState, or a dataclass that "
+            "extends it"
+        )
+    found, u = state.x, state.u
+    if not isinstance(found, Tensor) or found.shape != x.shape or found.dtype != x.dtype:
+        raise ScenarioError(
+            f"{key}: after {after} x is {shown(found)}; must stay float32 of shape {(len(x),)}"
+        )
+    check_finite(key, f"after {after}", found)
+    if not isinstance(u, float) or not (isfinite(u) and u >= 0):
+        raise ScenarioError(
+            f"{key}: after {after} u is {shown(u)}; must be a finite float of Python, at least 0"
+        )
+    check_kept(key, state)
+
+
+def check_spelling(kind: type, known: Collection[str], base: type = object) -> None:
+    """Refuse a member whose name is nearly that of a member which edgesim reads.
+
+    Else the misspelt one would be ignored without a word.
+
+    Args:
+        kind: class of one's own.
+        known: names of members that it may have.
+        base: class with defaults of these.
+    """
+    own = {name for name in dir(kind) if getattr(kind, name) is not getattr(base, name, None)}
+    for name in sorted(own - set(known)):
+        meant = get_close_matches(name, set(known) - own, n=1, cutoff=ALIKE)
+        if meant and not name.startswith("_"):
+            raise ScenarioError(
+                f"{ALGORITHM}: {kind.__name__} has a member {name}, which edgesim does not read; "
+                f"did you mean {meant[0]}? If not, give it another name"
+            )
