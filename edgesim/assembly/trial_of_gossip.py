@@ -93,7 +93,8 @@ class Trial:
             self._step(round_index)
             before = _sums(self.states)
             self._exchange(round_index, rng)
-            self._compare(before, "one exchange", REMEDY)
+            also = f", and {REMEDY_OF_QUIET}" if self._has_quiet else ""
+            self._compare(before, "one exchange", f"{REMEDY}{also}")
             for device, state in enumerate(self.states):
                 packed = Packed.of(state, "state")
                 self._note(f"round {round_index}", device, packed)

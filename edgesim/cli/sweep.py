@@ -126,7 +126,9 @@ def sweep_table(results: SweepResults) -> Table:
         rows.append((*cells, *sent, str(row["cells"])))
     heads = [_HEADS.get(name, name) for name in figures]
     columns = (*keys, *heads, "bytes sent", "messages", "cells")
-    return Table(results.name, columns, tuple(rows), _notes(results.place, figures, found))
+    doubts = [f"warning: {line}" for line in results.warning_lines()]
+    notes = (*doubts, *_notes(results.place, figures, found))
+    return Table(results.name, columns, tuple(rows), notes)
 
 
 def _notes(place: str, figures: Sequence[str], found: pd.DataFrame) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +32,8 @@ _FIGURES = (
     "total_messages_sent",
 )
 
+_MOST_WARNINGS = 3  # that a sweep shows
+
 _OF_DEVICES = ["model", "device", "name"]  # columns that say which model a row is of
 
 
@@ -49,6 +51,7 @@ class SweepResults:
             devices' own models in the same evaluation, null where none was evaluated.
             `averaging_rate_found` has the rates that `gossip.averaging_rate: auto` found.
         missing: cells that are not finished, each with its reason.
+        warnings: of finished cells whose figures are in doubt, such as models that move apart.
     """
 
     place: str
@@ -56,6 +59,7 @@ class SweepResults:
     keys: tuple[str, ...]
     evaluations: pd.DataFrame
     missing: dict[str, str]
+    warnings: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def is_finished(self) -> bool:
@@ -116,12 +120,20 @@ class SweepResults:
         first_rows.index = averaged.index
         return averaged.assign(**{key: first_rows[key] for key in kept})
 
+    def warning_lines(self) -> list[str]:
+        """The first warnings, a line each, and how many cells have more."""
+        lines = [f"{cell}: {said[0]}" for cell, said in self.warnings.items()]
+        more = len(lines) - _MOST_WARNINGS
+        return lines[:_MOST_WARNINGS] + ([f"and {more} more cells"] if more > 0 else [])
+
     def __repr__(self) -> str:
         lines = [f"<sweep {self.name}: {self._said}; files {self.place}>"]
-        return "\n".join([*lines, *(f"missing {name}: {why}" for name, why in self._shown)])
+        lines += (f"missing {name}: {why}" for name, why in self._shown)
+        return "\n".join(lines + [f"warning: {line}" for line in self.warning_lines()])
 
     def _repr_html_(self) -> str:
         missing = "".join(f"<p>missing {escape(n)}: {escape(why)}</p>" for n, why in self._shown)
+        missing += "".join(f"<p>warning: {escape(line)}</p>" for line in self.warning_lines())
         table: str = self.table().to_html(index=False) if len(self.evaluations) else ""
         return f"<p>{escape(f'{self.name}: {self._said}')}</p>{missing}{table}"
 
@@ -150,7 +162,7 @@ def load_sweep(place: str | Path) -> SweepResults:
 
     store = Store.at(str(place))
     plan, failures = read_plan(store), read_failures(store)
-    keys, tables, missing = tuple(plan["keys"]), [], {}
+    keys, tables, missing, told = tuple(plan["keys"]), [], {}, {}
     contents = Contents()
     for name, cell in plan["cells"].items():
         if not is_finished(store, name):
@@ -158,6 +170,8 @@ def load_sweep(place: str | Path) -> SweepResults:
             continue
         contents.add(cell["scenario"], environment_of(store, name), f"cell {name}")
         run = load_run(f"{store.url}/{name}")
+        if of_cell := run.summary.get("warnings"):
+            told[name] = tuple(of_cell)
         rows, settings = _with_devices(run), settings_of(cell["settings"], cell["scenario"], keys)
         if cell["scenario"]["gossip"].get("averaging_rate") == "auto":
             rows = rows.assign(averaging_rate_found=run.summary["averaging_rate"])
@@ -172,7 +186,7 @@ def load_sweep(place: str | Path) -> SweepResults:
             UnfinishedRunWarning,
             stacklevel=2,
         )
-    return SweepResults(store.url, plan["name"], keys, found, missing)
+    return SweepResults(store.url, plan["name"], keys, found, missing, told)
 
 
 def _with_devices(run: Run) -> pd.DataFrame:

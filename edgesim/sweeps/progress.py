@@ -110,6 +110,8 @@ def shown_progress(
             console.print(f"{event.cell}: {event.fields['text']}")
         elif event.kind in ("done", "failed"):
             console.print(f"{pace.num_ended}/{num_open} {event.cell}: {_result(event)}")
+            for text in event.fields.get("summary", {}).get("warnings", ()):
+                console.print(f"{event.cell}: {text}")
             bar.update(task, advance=1)
         elif not console.is_terminal and now_s > next_line_s:
             next_line_s = now_s + LINE_INTERVAL_S

@@ -98,6 +98,17 @@ def test_a_state_that_a_checkpoint_would_change_ends_the_run(tmp_path, fault, sa
     assert said in str(caught.value)
 
 
+def test_by_hand_an_algorithm_is_its_formula(monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    import by_hand
+
+    assert by_hand.main() < 1e-5
+    assert capsys.readouterr().out.startswith("largest difference: ")
+    right = by_hand.formula
+    monkeypatch.setattr(by_hand, "formula", lambda X, W, S, eta: right(X, W, S, 0.99 * eta))
+    assert by_hand.main() > 1e-3
+
+
 def test_rounds_without_edges_are_tried_where_a_run_has_them(tmp_path):
     quiet = {
         "        if not out_edges:\n            return []\n": (

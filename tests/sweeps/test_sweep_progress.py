@@ -73,5 +73,10 @@ def test_without_a_terminal_there_is_a_line_a_minute_and_one_a_result(swept, clo
     assert out.getvalue() == "6% done, about 19.2 min left; seed=1 11%\n"
     tell(progress(0.12))
     tell(Event("seed=1", "warning", {"text": "hot"}))
-    tell(Event("seed=1", "done", {"summary": {"consensus_accuracy": 0.5}}))
-    assert out.getvalue().splitlines()[1:] == ["seed=1: hot", "1/2 seed=1: accuracy 0.5000"]
+    summary = {"consensus_accuracy": 0.5, "warnings": ["models move apart"]}
+    tell(Event("seed=1", "done", {"summary": summary}))
+    assert out.getvalue().splitlines()[1:] == [
+        "seed=1: hot",
+        "1/2 seed=1: accuracy 0.5000",
+        "seed=1: models move apart",
+    ]

@@ -121,6 +121,21 @@ def test_means_and_deviations_are_over_seeds(swept):
     assert swept.means(over="gossip.averaging_rate")["seed"].tolist() == [1, 1, 2, 2]
 
 
+def test_cells_whose_figures_are_in_doubt_are_named(copied):
+    for place, cell in enumerate(CELLS):
+        with RunDirectory.open_existing(copied / cell).held() as files:
+            summary = files.read_json("summary.json")
+            files.write_json("summary.json", summary | {"warnings": [f"move apart {place}"]})
+    results = edgesim.load_sweep(copied)
+    assert list(results.warnings) == CELLS
+    shown = [f"{cell}: move apart {place}" for place, cell in enumerate(CELLS[:3])]
+    assert results.warning_lines() == [*shown, "and 1 more cells"]
+    lines = [f"warning: {line}" for line in results.warning_lines()]
+    assert list(sweep_table(results).notes[:4]) == lines
+    assert repr(results).endswith("and 1 more cells")
+    assert "move apart 0" in results._repr_html_()
+
+
 def test_null_and_whole_numbers_stay_what_they_are(copied):
     plan = json.loads((copied / "sweep.json").read_text())
     values = {"recovery.checkpoint_every_rounds": 2, "model.norm": "batch"}
@@ -136,6 +151,7 @@ def test_null_and_whole_numbers_stay_what_they_are(copied):
 
 
 def test_notes_tell_of_columns_that_are_there(swept):
+    swept = replace(swept, warnings={})
     of_both, of_means, _ = sweep_table(swept).notes
     assert of_both.endswith("; devices: the mean of their own models' accuracies")
     assert of_means == "all of the last evaluations: means, with sample deviations over seeds"
