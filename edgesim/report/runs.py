@@ -356,6 +356,7 @@ def _groups(runs: Sequence[ReportedRun]) -> list[str]:
         differing.pop(key, None)
     if not differing:
         return [str(run.settings.get("name", "run")) for run in runs]
+    differing = {key: _without_folders(values) for key, values in differing.items()}
     columns = [[f"{_short(key)} {value}" for value in values] for key, values in differing.items()]
     labels = [", ".join(words) for words in zip(*columns, strict=True)]
     if max(map(len, labels)) <= _LONGEST_LABEL:
@@ -373,6 +374,12 @@ def _groups(runs: Sequence[ReportedRun]) -> list[str]:
         return told
     numbers = {label: place + 1 for place, label in enumerate(dict.fromkeys(labels))}
     return [f"settings {numbers[label]}" for label in labels]
+
+
+def _without_folders(values: list[str]) -> list[str]:
+    """Own parts without their folders, where that still tells them apart."""
+    short = [value.rsplit("/", 1)[-1] if ".py:" in value else value for value in values]
+    return short if len(set(short)) == len(set(values)) else values
 
 
 def _short(key: str) -> str:

@@ -15,6 +15,7 @@ from edgesim.report.ends import device_table
 from edgesim.report.errors import ReportError
 from edgesim.report.report import report_page, write_report
 from edgesim.report.runs import (
+    _without_folders,
     check_comparable,
     differing_settings,
     flat_settings,
@@ -264,3 +265,9 @@ def test_runs_of_both_paces_are_compared_at_equal_virtual_time(tmp_path):
     for chosen, first in ((places, "virtual time"), (places[:1], "rounds")):
         figures = curve_figures(load_runs(chosen))
         assert {figure.views[0].label for figure in figures} == {first}
+
+
+def test_own_parts_are_labelled_without_their_folders_where_that_tells_them_apart():
+    assert _without_folders(["/a/beer.py:Beer", "choco"]) == ["beer.py:Beer", "choco"]
+    alike = ["/a/beer.py:Beer", "/b/beer.py:Beer"]
+    assert _without_folders(alike) == alike
