@@ -177,7 +177,10 @@ class Participant:
             shares = checked_shares_(self.algorithm, self.gossip_state, out_edges, rng)
             check_state(self.gossip_state, "send_", *self._kind_of_x)
         except NonFiniteEntryError as error:
-            raise DivergedError.of(self.trainer.label, self.round_index, str(error)) from error
+            is_own = not type(self.algorithm).__module__.startswith("edgesim.")
+            cause = ", by the training or by your own gossip.algorithm" if is_own else ""
+            said = f"{error}{cause}"
+            raise DivergedError.of(self.trainer.label, self.round_index, said) from error
         except (WrongSharesError, WrongStateError) as error:
             raise self._own_code_error("gossip.algorithm", str(error)) from error
         try:

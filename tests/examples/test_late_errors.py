@@ -9,6 +9,7 @@ import pytest
 from runs_of_examples import EXAMPLES, train
 
 from edgesim.assembly.preparation import prepare
+from edgesim.device.trainer import DivergedError
 from edgesim.errors import OwnCodeError, ScenarioError
 from edgesim.scenario import load_scenario
 
@@ -76,6 +77,12 @@ def test_it_is_told_with_its_device_and_round(tmp_path, changes, said):
     assert re.search(said, first), first
     assert re.search(r"on device \d+ in round 5", first)
     assert second.startswith("mend your code and start the run anew")
+
+
+def test_a_value_that_is_not_finite_may_be_due_to_ones_own_algorithm(tmp_path):
+    path = broken(tmp_path, late("state.delta[0] = float('nan')", in_send=True))
+    with pytest.raises(DivergedError, match="in round 5: .* by your own gossip.algorithm; lower"):
+        train(path, tmp_path / "run", *ROUNDS, inline=True)
 
 
 @pytest.mark.parametrize(
