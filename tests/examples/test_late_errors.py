@@ -81,7 +81,7 @@ def test_it_is_told_with_its_device_and_round(tmp_path, changes, said):
 
 def test_a_value_that_is_not_finite_may_be_due_to_ones_own_algorithm(tmp_path):
     path = broken(tmp_path, late("state.delta[0] = float('nan')", in_send=True))
-    with pytest.raises(DivergedError, match="in round 5: .* by your own gossip.algorithm; lower"):
+    with pytest.raises(DivergedError, match=r"in round 5: .* by your own gossip\.algorithm; lower"):
         train(path, tmp_path / "run", *ROUNDS, inline=True)
 
 
