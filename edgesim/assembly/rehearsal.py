@@ -96,7 +96,7 @@ def rehearse(
     if is_own(gossip.compressor.kind):
         rehearse_compressor(algorithm.compressor, flat.layout, small_change(x))
     if is_own(gossip.algorithm):
-        notices.append(rehearse_algorithm(algorithm, x, schedule))
+        notices.extend(rehearse_algorithm(algorithm, x, schedule))
     if is_own(training.optimizer.kind):
         own_x, lr = x[: flat.num_trainable], training.optimizer.lr
         notices.append(_rehearse_optimizer(optimizer, own_x, lr))

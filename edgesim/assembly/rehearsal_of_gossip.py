@@ -55,7 +55,7 @@ _CHOICES = {"needs_exchanges": get_args(NeededExchanges), "disagrees": get_args(
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
 
 
-def rehearse_algorithm(algorithm: Algorithm[Any], x: Tensor, schedule: Schedule) -> str | None:
+def rehearse_algorithm(algorithm: Algorithm[Any], x: Tensor, schedule: Schedule) -> tuple[str, ...]:
     """Let devices take steps and exchange messages for some rounds, three times.
 
     The second time must give the bits of the first. So must the third, in which all states are
@@ -67,7 +67,8 @@ def rehearse_algorithm(algorithm: Algorithm[Any], x: Tensor, schedule: Schedule)
         schedule: of the run; says how many neighbours are tried.
 
     Returns:
-        A notice that a round of gossip changes the sum of x over devices; None if none does.
+        Notices: that a round of gossip changes the sum of x over devices, that the state holds far
+        less memory than it says.
 
     Raises:
         ScenarioError: it fails, gives what can't be used, changes the sum of u, holds more memory
@@ -76,7 +77,7 @@ def rehearse_algorithm(algorithm: Algorithm[Any], x: Tensor, schedule: Schedule)
     num_devices, has_quiet = 1 + _num_neighbors(schedule), _has_quiet_rounds(schedule)
     first = Trial(algorithm, x, num_devices, has_quiet=has_quiet)
     first.run()
-    _check_memory(algorithm, first.states, num_devices - 1)
+    less = _check_memory(algorithm, first.states, num_devices - 1)
     again = Trial(algorithm, x, num_devices, has_quiet=has_quiet)
     again.run()
     if place := first.first_difference(again):
@@ -91,7 +92,7 @@ def rehearse_algorithm(algorithm: Algorithm[Any], x: Tensor, schedule: Schedule)
             f"{ALGORITHM}: after a checkpoint it goes on with other bits ({place}); keep all that "
             "changes in the state"
         )
-    return first.notice
+    return tuple(notice for notice in (first.notice, less) if notice)
 
 
 def rehearse_compressor(compressor: Compressor, layout: ParameterLayout, x: Tensor) -> None:
@@ -147,17 +148,20 @@ def _check_form(form: MessageForm, payload: Payload, numbers: Sequence[int]) -> 
         )
 
 
-def _check_memory(algorithm: Algorithm[Any], states: Sequence[Any], degree: int) -> None:
-    """Refuse an algorithm whose states hold more than its `buffers` says."""
+def _check_memory(algorithm: Algorithm[Any], states: Sequence[Any], degree: int) -> str | None:
+    """Refuse an algorithm whose states hold more than its `buffers` says; a notice if less."""
     kept = called(ALGORITHM, "buffers", algorithm.buffers, degree, degree).kept
     numel = algorithm.layout.numel
-    for state in states:
-        vectors = flat_vectors(state, numel) - 1
-        if vectors > kept + VECTOR_ERROR:
-            raise ScenarioError(
-                f"{ALGORITHM}: buffers({degree}, {degree}) says that {kept} flat vectors are kept "
-                f"beside x; the state holds {vectors:.3g}: say so, since memory is counted by it"
-            )
+    held = max(flat_vectors(state, numel) - 1 for state in states)
+    says = f"buffers({degree}, {degree}) says that {kept} flat vectors are kept beside x"
+    if held > kept + VECTOR_ERROR:
+        raise ScenarioError(
+            f"{ALGORITHM}: {says}; the state holds {held:.3g}: say so, since memory is counted by "
+            "it"
+        )
+    if held < kept - VECTOR_ERROR:
+        return f"{ALGORITHM}: {says}; the state held {held:.3g} when it was tried"
+    return None
 
 
 def _num_neighbors(schedule: Schedule) -> int:

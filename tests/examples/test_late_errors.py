@@ -132,6 +132,12 @@ def test_rounds_without_edges_are_tried_where_a_run_has_them(tmp_path):
     )
 
 
+def test_more_memory_than_it_holds_is_told_of(tmp_path):
+    path = broken(tmp_path, {"Buffers(kept=1,": "Buffers(kept=7,"})
+    told = "gossip.algorithm: buffers(1, 1) says that 7 flat vectors are kept beside x; the state"
+    assert any(said.startswith(told) for said in prepare(load_scenario(path)).notices)
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
