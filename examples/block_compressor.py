@@ -18,8 +18,8 @@ class LargestOfBlocks:
     """Contractive: an entry of each block remains, and no other has a larger magnitude."""
 
     block: int
-    name: str = "largest_of_blocks"
-    error_grows: bool = False
+    name = "largest_of_blocks"  # without an annotation, so that it is no option
+    error_grows = False
 
     @property
     def keep(self):

@@ -6,7 +6,6 @@ Symbols:
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
@@ -25,9 +24,8 @@ class EcqGossip:
     layout: object
     averaging_rate: float
     fade: float  # factor of delta in the next message
-
-    name: ClassVar[str] = "ecq"  # in the headers of messages
-    keeps_edges: ClassVar[bool] = False
+    name = "ecq"  # in the headers of messages; without an annotation, so that it is no option
+    keeps_edges = False
 
     def init(self, x, in_weights):
         return EcqState(x, 1.0, torch.zeros_like(x))

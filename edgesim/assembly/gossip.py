@@ -6,9 +6,11 @@ from collections.abc import Callable, Collection
 from inspect import Parameter
 from typing import Any, Literal
 
+from edgesim.assembly.checked_compressor import CheckedCompressor
 from edgesim.assembly.equipment import has_batteries, may_leave
 from edgesim.assembly.gossip_limits import check_in_step, check_limits, check_pairs, num_exchanges
 from edgesim.assembly.options import parameters_of
+from edgesim.assembly.own_calls import is_own
 from edgesim.assembly.own_parts import load_part, make_part, needs, part_and_options
 from edgesim.compression.compressors import Compressor
 from edgesim.errors import ScenarioError
@@ -45,7 +47,7 @@ def make_compressor(scenario: Scenario) -> Compressor:
         if values is not None and values.default is Parameter.empty:
             options["values"] = scenario.model.precision
     made: Compressor = make_part(part, _COMPRESSOR, options, needs(Compressor))
-    return made
+    return CheckedCompressor(made) if is_own(scenario.gossip.compressor.kind) else made
 
 
 def make_algorithm(

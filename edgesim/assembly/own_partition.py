@@ -8,6 +8,7 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
+from edgesim.assembly.own_calls import shown
 from edgesim.errors import ScenarioError
 from edgesim.scenario.own_parts import OwnPart
 
@@ -61,12 +62,18 @@ def _checked(
         raise ScenarioError(f"{said} {len(dealt)} devices {kind}s; there are {num_devices}")
     parts = [np.asarray(own) for own in dealt]
     for device, own in enumerate(parts):
+        if own.ndim != 1:
+            found = f"an array of shape {own.shape}" if own.ndim else shown(dealt[device])
+            raise ScenarioError(
+                f"{said} device {device} {found}; must be a list of positions, or an array of one "
+                "axis"
+            )
         if not len(own):
             if is_test:
                 parts[device] = np.empty(0, np.int64)
                 continue
             raise ScenarioError(f"{said} device {device} no sample")
-        if not np.issubdtype(own.dtype, np.integer) or own.ndim != 1:
+        if not np.issubdtype(own.dtype, np.integer):
             raise ScenarioError(f"{said} device {device} {own.dtype}; positions are whole numbers")
         if own.min() < 0 or own.max() >= num_samples:
             last = num_samples - 1

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from edgesim.assembly.checked_compressor import unchecked
 from edgesim.assembly.gossip import make_algorithm, with_some_rate
 from edgesim.assembly.optimization import make_learning_rates, make_optimizer, use_of_rate
 from edgesim.assembly.own_calls import (
@@ -94,7 +95,7 @@ def rehearse(
         rehearse_topology(scenario, scenario.topology)
     x = flat.parameters.cpu()
     if is_own(gossip.compressor.kind):
-        rehearse_compressor(algorithm.compressor, flat.layout, small_change(x))
+        rehearse_compressor(unchecked(algorithm.compressor), flat.layout, small_change(x))
     if is_own(gossip.algorithm):
         notices.extend(rehearse_algorithm(algorithm, x, schedule))
     if is_own(training.optimizer.kind):
@@ -120,7 +121,7 @@ def check_declarations(
     Raises:
         ScenarioError: a name, a count or a sum of bytes has another form.
     """
-    compressor, layout = algorithm.compressor, algorithm.layout
+    compressor, layout = unchecked(algorithm.compressor), algorithm.layout
     if is_own(scenario.gossip.compressor.kind):
         check_compressor(compressor, layout)
     if optimizer is not None and is_own(scenario.training.optimizer.kind):

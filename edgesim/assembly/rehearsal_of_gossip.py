@@ -183,15 +183,26 @@ def check_compressor(compressor: Compressor, layout: ParameterLayout) -> None:
     """Refuse what a compressor says of its messages, if it can't be counted."""
     key = COMPRESSOR
     check_hash(key, compressor)
-    expect(key, "form(layout)", called(key, "form", compressor.form, layout), MessageForm)
+    form = called(key, "form", compressor.form, layout)
+    expect(key, "form(layout)", form, MessageForm)
+    for name, ops in (("select_ops", form.select_ops), ("encode_ops", form.encode_ops)):
+        if not isinstance(ops, int | np.integer) or ops < 0:
+            raise ScenarioError(
+                f"{key}: form(layout) has {name} {ops!r}; must be a whole number of operations, "
+                "not negative"
+            )
     said = called(key, "conventions", compressor.conventions, layout)
-    if not isinstance(said, Mapping) or not all(
-        isinstance(name, str) and isinstance(size, int | np.integer) for name, size in said.items()
-    ):
+    if not isinstance(said, Mapping):
         raise ScenarioError(
             f"{key}: conventions(layout) gives {shown(said)}; must be a dict of bytes by name, "
             "empty if nobody counts such messages"
         )
+    for name, size in said.items():
+        if not isinstance(name, str) or not isinstance(size, int | np.integer) or size < 0:
+            raise ScenarioError(
+                f"{key}: conventions(layout) has {name!r}: {size!r}; must be names with whole "
+                "numbers of bytes, not negative"
+            )
     keep = compressor.keep
     if not isinstance(keep, float | int) or not 0 < keep <= 1:
         raise ScenarioError(f"{key}: keep is {keep!r}; must be a share of the entries, in (0, 1]")

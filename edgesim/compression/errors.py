@@ -13,6 +13,10 @@ class NonFiniteEntryError(CompressionError):
     """An entry of a vector is NaN or infinite, or is so when it is read from a message."""
 
 
+class WrongPayloadError(EdgesimError):
+    """A compressor of one's own gives what can't be sent, or changes what it is given."""
+
+
 class WireError(EdgesimError, ValueError):
     """Bytes that are no valid message, or a message that cannot be written.
 

@@ -35,7 +35,9 @@ class Sections:
 
 @dataclass(frozen=True, eq=False)
 class Payload:
-    """A compressed vector. Its arrays are read-only: receivers in one process share them.
+    """A compressed vector. Its arrays are read-only, since receivers in one process share them.
+
+    An array that is a view of other memory is copied.
 
     Both ends of an edge add the same payload to their public copies. The sum is bit-equal because
     values depend on codes and scales alone and every operation is rounded exactly.
@@ -57,8 +59,13 @@ class Payload:
     scales: Scales
 
     def __post_init__(self) -> None:
-        for array in (self.indices, self.counts, self.codes, self.scales):
-            if isinstance(array, np.ndarray):  # what else an own compressor gives is told elsewhere
+        for name in ("indices", "counts", "codes", "scales"):
+            array = getattr(self, name)
+            # What else a compressor of one's own may give is told elsewhere.
+            if isinstance(array, np.ndarray) and array.flags.writeable:
+                if not array.flags.owndata:  # a view, maybe of the vector that is compressed
+                    array = array.copy()
+                    object.__setattr__(self, name, array)
                 array.setflags(write=False)
 
     @property

@@ -8,7 +8,7 @@ from typing import Any
 from numpy.typing import NDArray
 from torch import Tensor
 
-from edgesim.compression.errors import CompressionError, NonFiniteEntryError
+from edgesim.compression.errors import CompressionError, NonFiniteEntryError, WrongPayloadError
 from edgesim.compression.wire import Message
 from edgesim.costs.round_work import gossip_work
 from edgesim.device.mail import Envelope, Outbox
@@ -183,6 +183,8 @@ class Participant:
             raise DivergedError.of(self.trainer.label, self.round_index, said) from error
         except (WrongSharesError, WrongStateError) as error:
             raise self._own_code_error("gossip.algorithm", str(error)) from error
+        except WrongPayloadError as error:
+            raise self._own_code_error("gossip.compressor.kind", str(error)) from error
         try:
             return [
                 self.outbox.write(
@@ -216,11 +218,13 @@ class Participant:
             if m.kind == "share":
                 address = None if m.receiver == own else m.receiver
                 shares.append(Share(m.sender, m.weight, m.push_weight, m.payload, address))
-        self.algorithm.absorb_(state, shares)
         try:
+            self.algorithm.absorb_(state, shares)
             check_state(state, "absorb_", *self._kind_of_x)
         except WrongStateError as error:
             raise self._own_code_error("gossip.algorithm", str(error)) from error
+        except WrongPayloadError as error:
+            raise self._own_code_error("gossip.compressor.kind", str(error)) from error
         if figures.has_stepped:
             self.trainer.after_gossip_(state, self.round_index)
         # After the optimizer, which would count a handover as a movement of the model.

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import torch
 
+from edgesim.assembly.checked_compressor import unchecked
 from edgesim.assembly.gossip import algorithm_named
 from edgesim.assembly.own_calls import is_own
 from edgesim.assembly.own_errors import own_code
@@ -100,14 +101,14 @@ def _varying_messages(studied: StudiedScenario) -> list[str]:
     if not is_own(studied.scenario.gossip.compressor.kind):
         return []
     compressor, layout = own.compressor, own.layout
-    numbers = numbers_of_entries(compressor, layout, torch.zeros(layout.numel))
+    numbers = numbers_of_entries(unchecked(compressor), layout, torch.zeros(layout.numel))
     form = compressor.form(layout)
     if set(numbers) == {form.entries}:
         return []
     said = (
         "gossip.compressor: how many entries a message has depends on the vector; bytes, times and "
-        "energies that are told before a run are of one vector of noise, and clocks, energy and "
-        f"memory of a run take each message for one of {form.entries:,} entries, as form says"
+        "energies that are told before a run are of one vector of noise, and a run counts the work "
+        f"and memory of each message as of {form.entries:,} entries, as form says"
     )
     return [said]
 

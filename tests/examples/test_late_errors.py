@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 import shutil
 
+import pandas as pd
 import pytest
 from runs_of_examples import EXAMPLES, train
 
+from edgesim import load_run
 from edgesim.assembly.preparation import prepare
 from edgesim.device.trainer import DivergedError
 from edgesim.errors import OwnCodeError, ScenarioError
@@ -25,16 +27,16 @@ def late(fault, *, in_send=False):
     return FIELD | {at: count + at}
 
 
-def broken(folder, changes):
-    """A scenario with a changed copy of the example."""
+def broken(folder, changes, name="ecq_gossip.py"):
+    """A scenario with a changed copy of an example."""
     for file in EXAMPLES.iterdir():
         if file.is_file():
             shutil.copy(file, folder)
-    source = (folder / "ecq_gossip.py").read_text()
+    source = (folder / name).read_text()
     for old, new in changes.items():
         assert source.count(old) == 1, old
         source = source.replace(old, new)
-    (folder / "ecq_gossip.py").write_text(source)
+    (folder / name).write_text(source)
     return folder / "all_own.yaml"
 
 
@@ -105,6 +107,85 @@ def test_a_state_that_a_checkpoint_would_change_ends_the_run(tmp_path, fault, sa
     assert said in str(caught.value)
 
 
+COMPRESSOR_FIELD = {"    block: int\n": "    block: int\n    calls = []\n"}
+
+
+def late_payload(fault, old="        return Payload(layout, FP32, indices, counts, codes, scales)"):
+    """Changes of the compressor by which it gives something else from its sixtieth call on."""
+    count = f"        self.calls.append(1)\n        if len(self.calls) > 60:\n            {fault}\n"
+    return COMPRESSOR_FIELD | {old: count + old}
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("return None", "gives an object of type NoneType; must be a Payload"),
+        ("codes = codes.astype(float)", "gives codes of float64; fp32 takes float32"),
+        ("codes = codes[:-1]", r"gives \d+ codes for \d+ positions, with counts of"),
+        ("indices = indices + layout.numel", r"gives indices from \d+ to \d+, of \d+ entries"),
+        ("indices = indices.astype(float)", "can't be sent: its indices are float64"),
+        (
+            "codes = np.full_like(codes, np.inf)",
+            "values that are not finite, though x is: raise Non",
+        ),
+        ("x *= 0.5", "compress changes x, which is not its own; copy it first"),
+        (
+            "codes = x.numpy(); indices = None; counts = layout.size_array",
+            r"gives \d+ values, and form\(layout\) says at most \d+; say the largest number",
+        ),
+    ],
+)
+def test_late_payloads_are_told_with_device_and_round(tmp_path, fault, said):
+    path = broken(tmp_path, late_payload(fault), "block_compressor.py")
+    with pytest.raises(OwnCodeError) as caught:
+        train(path, tmp_path / "run", *ROUNDS, inline=True)
+    first, second = str(caught.value).splitlines()
+    place = r"gossip\.compressor\.kind: on device \d+ in round \d+ compress .*"
+    assert re.match(f"{place}{said}" if said[0] != "c" else place, first), first
+    assert re.search(said, first), first
+    assert second.startswith("mend your code and start the run anew")
+
+
+def test_a_payload_that_shares_memory_with_the_vector_is_a_copy_of_it(tmp_path):
+    """The algorithm changes the vector after it was compressed, and before it is read."""
+    same = "        codes, scales = FP32.quantize(values[indices], Segments(counts))\n"
+    plain, shared = (tmp_path / name for name in ("plain", "shared"))
+    runs = []
+    for folder, codes in ((plain, "values.copy()"), (shared, "values")):
+        folder.mkdir()
+        dense = f"        indices, counts, codes = None, layout.size_array, {codes}\n"
+        form = (
+            "MessageForm.sparse(FP32, self._counts(layout), layout, select_ops=ops)",
+            "MessageForm.dense(FP32, layout, encode_ops=ops)",
+        )
+        path = broken(folder, {same: same + dense, form[0]: form[1]}, "block_compressor.py")
+        runs.append(train(path, folder / "run", *ROUNDS, inline=True))
+    first, second = (load_run(run.path).consensus for run in runs)
+    pd.testing.assert_frame_equal(first, second)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"return {}": "return {'mine': -3}"}, "conventions(layout) has 'mine': -3; must be names"),
+        ({"return {}": "return {'mine': 1.5}"}, "conventions(layout) has 'mine': 1.5; must be nam"),
+        ({"ops = 2 *": "ops = -2 *"}, "form(layout) has select_ops -358; must be a whole number"),
+    ],
+)
+def test_costs_that_can_not_be_counted_are_refused(tmp_path, change, said):
+    path = broken(tmp_path, change, "block_compressor.py")
+    with pytest.raises(ScenarioError, match=re.escape(said)):
+        prepare(load_scenario(path))
+
+
+def test_conventions_may_be_numbers_of_numpy(tmp_path):
+    path = broken(tmp_path, {"return {}": "return {'mine': np.int64(7)}"}, "block_compressor.py")
+    run = train(
+        path, tmp_path / "run", "training.rounds=2", "evaluation={every_rounds: 2}", inline=True
+    )
+    assert run.summary["message_bytes_by_convention"] == {"mine": 7}
+
+
 def test_by_hand_an_algorithm_is_its_formula(monkeypatch, capsys):
     monkeypatch.syspath_prepend(str(EXAMPLES))
     import by_hand
@@ -142,11 +223,7 @@ def test_more_memory_than_it_holds_is_told_of(tmp_path):
     ("changes", "said"),
     [
         (
-            {
-                "    keeps_edges: ClassVar[bool] = False": (
-                    "    keeps_edges: ClassVar[bool] = False\n    needs_onegraph = True"
-                )
-            },
+            {"    keeps_edges = False": ("    keeps_edges = False\n    needs_onegraph = True")},
             "member needs_onegraph, which edgesim does not read; did you mean needs_one_graph?",
         ),
         (

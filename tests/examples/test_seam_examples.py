@@ -157,6 +157,7 @@ def test_wrong_options_are_refused_in_one_line_before_anything_starts(everything
     assert "\n" not in str(caught.value)
 
 
+A_LIST = "must be a list of positions, or an array of one axis"
 A_PARTITION = (
     "must be a list of positions for each device, or a dict of two such lists, train and test"
 )
@@ -171,6 +172,14 @@ OWN_TESTS = "{{'train': [[0], [1], [2], [3]], 'test': {}}}"
         ("[[0], [1], [2], [0]]", "gives a sample to two devices, or twice to one"),
         ("[[0], [1], [2], [200]]", "gives device 3 a position that is none of 0 to 199"),
         ("[[0], [1], [2], [0.5]]", "gives device 3 float64; positions are whole numbers"),
+        (
+            "[[0], [1], [2], {3}]",
+            f"gives device 3 an object of type set; {A_LIST}",
+        ),
+        (
+            "[[0], [1], [2], [[3]]]",
+            f"gives device 3 an array of shape (1, 1); {A_LIST}",
+        ),
         ("3", "gives int; must be a list of positions for each device"),
         ("{'train': []}", f"gives a dict of train; {A_PARTITION}"),
         ("dict.fromkeys(range(7))", f"gives a dict of 0, 1, 2, 3, 4, ...; {A_PARTITION}"),
