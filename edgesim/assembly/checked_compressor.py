@@ -27,6 +27,12 @@ class CheckedCompressor:
 
     own: Compressor
 
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 (of any member)
+        """Other members are those of the compressor: an algorithm of one's own may read them."""
+        if name == "own" or name.startswith("__"):  # not there yet while it is unpickled
+            raise AttributeError(name)
+        return getattr(self.own, name)
+
     @property
     def name(self) -> str:
         """As `Compressor.name`."""
@@ -60,15 +66,20 @@ class CheckedCompressor:
         before = x.clone()
         payload = self.own.compress(x, layout, rng)
         if problem := wrong_payload(payload, layout, self.own.form(layout).entries):
-            raise WrongPayloadError(f"compress gives {problem}")
+            raise WrongPayloadError.of(f"compress gives {problem}")
         if not np.isfinite(payload.values).all() and torch.isfinite(x).all():
-            raise WrongPayloadError(
+            raise WrongPayloadError.of(
                 "compress gives values that are not finite, though x is: raise NonFiniteEntryError "
                 "where x is beyond the range of the code"
             )
-        if not torch.equal(x.view(torch.uint8), before.view(torch.uint8)):  # NaN equals itself
-            raise WrongPayloadError("compress changes x, which is not its own; copy it first")
+        if not torch.equal(x, before) and not _are_alike(x, before):
+            raise WrongPayloadError.of("compress changes x, which is not its own; copy it first")
         return payload
+
+
+def _are_alike(x: Tensor, other: Tensor) -> bool:
+    """Whether vectors are equal, where NaN equals itself."""
+    return bool(((x == other) | (x.isnan() & other.isnan())).all())
 
 
 def unchecked(compressor: Compressor) -> Compressor:
@@ -87,7 +98,10 @@ def wrong_payload(payload: Any, layout: ParameterLayout, most: int) -> str:  # n
     if not isinstance(payload, Payload):
         return f"an object of type {type(payload).__name__}; must be a Payload"
     if payload.layout != layout:
-        return f"a payload of {payload.layout.numel} entries, not of {layout.numel}"
+        return (
+            f"a payload of another layout, of {payload.layout.numel} entries; give it that of the "
+            f"vector, of {layout.numel}"
+        )
     if problem := payload.wrong_positions():
         return f"a payload that can't be sent: {problem}"
     wanted = payload.code.unpack(np.empty(0, np.uint8), 0).dtype
@@ -101,6 +115,13 @@ def wrong_payload(payload: Any, layout: ParameterLayout, most: int) -> str:  # n
             f"{len(codes)} codes for {positions} positions, with counts of {counts.sum()} in "
             f"{len(counts)} of {layout.num_tensors} tensors"
         )
+    if indices is None and not np.array_equal(counts, layout.size_array):
+        return "all entries, but its counts are not layout.size_array"
+    shape = layout.num_tensors, payload.code.scales_per_tensor
+    scales = payload.scales
+    if not isinstance(scales, np.ndarray) or scales.dtype != np.float32 or scales.shape != shape:
+        dtype, found = getattr(scales, "dtype", type(scales).__name__), getattr(scales, "shape", ())
+        return f"scales of {dtype} and shape {found}; {payload.code.label} takes float32 {shape}"
     if indices is not None and len(indices):
         least, largest = int(indices.min()), int(indices.max())
         if not 0 <= least <= largest < layout.numel:

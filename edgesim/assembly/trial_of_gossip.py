@@ -6,6 +6,7 @@ import json
 from collections.abc import Collection, Sequence
 from difflib import get_close_matches
 from hashlib import blake2b
+from inspect import getattr_static
 from math import isfinite
 from typing import Any
 
@@ -19,6 +20,7 @@ from edgesim.compression.payload import Payload
 from edgesim.compression.wire import Message, decode_one_of, encode
 from edgesim.errors import ScenarioError
 from edgesim.gossip.algorithm import (
+    ROUNDING_OF_U,
     Algorithm,
     GossipState,
     OutEdge,
@@ -118,7 +120,6 @@ class Trial:
         arguments = self._algorithm, self._x.clone(), in_weights, place
         state = called(ALGORITHM, "init", starting_state, *arguments)
         _check_state(ALGORITHM, "init", state, self._x)
-        check_spelling(type(state), STATE_MEMBERS, GossipState)
         return state
 
     def _step(self, seed: int) -> None:
@@ -256,28 +257,30 @@ def _check_state(key: str, after: str, state: object, x: Tensor) -> None:
             f"{key}: after {after} x is {shown(found)}; must stay float32 of shape {(len(x),)}"
         )
     check_finite(key, f"after {after}", found)
-    if not isinstance(u, float) or not (isfinite(u) and u >= 0):
+    if not isinstance(u, float) or not (isfinite(u) and u >= -ROUNDING_OF_U):
         raise ScenarioError(
             f"{key}: after {after} u is {shown(u)}; must be a finite float of Python, at least 0"
         )
     check_kept(key, state)
 
 
-def check_spelling(kind: type, known: Collection[str], base: type = object) -> None:
-    """Refuse a member whose name is nearly that of a member which edgesim reads.
-
-    Else the misspelt one would be ignored without a word.
+def misspelt(kind: type, known: Collection[str], base: type = object) -> list[str]:
+    """Notices of members whose names are nearly those of members that edgesim reads.
 
     Args:
         kind: class of one's own.
         known: names of members that it may have.
         base: class with defaults of these.
     """
-    own = {name for name in dir(kind) if getattr(kind, name) is not getattr(base, name, None)}
-    for name in sorted(own - set(known)):
-        meant = get_close_matches(name, set(known) - own, n=1, cutoff=ALIKE)
-        if meant and not name.startswith("_"):
-            raise ScenarioError(
-                f"{ALGORITHM}: {kind.__name__} has a member {name}, which edgesim does not read; "
-                f"did you mean {meant[0]}? If not, give it another name"
-            )
+    own = {
+        name
+        for name in dir(kind)
+        if not name.startswith("_")
+        and getattr_static(kind, name) is not getattr_static(base, name, None)
+    }
+    return [
+        f"{ALGORITHM}: {kind.__name__} has a member {name}, which edgesim does not read; did you "
+        f"mean {meant[0]}?"
+        for name in sorted(own - set(known))
+        if (meant := get_close_matches(name, set(known) - own, n=1, cutoff=ALIKE))
+    ]

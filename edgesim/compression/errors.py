@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgesim.errors import EdgesimError
+from edgesim.errors import MEND_OWN_CODE, EdgesimError, OwnCodeError
 
 
 class CompressionError(EdgesimError, ValueError):
@@ -13,8 +13,21 @@ class NonFiniteEntryError(CompressionError):
     """An entry of a vector is NaN or infinite, or is so when it is read from a message."""
 
 
-class WrongPayloadError(EdgesimError):
-    """A compressor of one's own gives what can't be sent, or changes what it is given."""
+class WrongPayloadError(OwnCodeError):
+    """A compressor of one's own gives what can't be sent, or changes what it is given.
+
+    Attributes:
+        problem: what is wrong, without the key and the remedy.
+    """
+
+    problem: str
+
+    @classmethod
+    def of(cls, problem: str) -> WrongPayloadError:
+        """The error of a problem."""
+        error = cls(f"gossip.compressor.kind: {problem}\n{MEND_OWN_CODE}")
+        error.problem = problem
+        return error
 
 
 class WireError(EdgesimError, ValueError):

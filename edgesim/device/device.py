@@ -34,7 +34,7 @@ from edgesim.device.round_figures import RoundFigures, Stopwatch
 from edgesim.hardware.work import Work
 from edgesim.results.columns import RoundReport
 from edgesim.results.snapshot import Snapshot
-from edgesim.storage.state_tree import Arrays, Packed
+from edgesim.storage.state_tree import Arrays
 
 
 @final
@@ -161,7 +161,7 @@ class Device:
             u=own.gossip_state.u,
             buffers=own.trainer.buffers.clone(),
             virtual_time_s=own.meter.now_s if own.meter else None,
-            gossip=Packed.of(own.gossip_state, "gossip") if with_gossip else None,
+            gossip=own.packed_gossip() if with_gossip else None,
         )
 
     def snapshot_of_round(self, *, with_gossip: bool = False) -> Snapshot:

@@ -36,7 +36,7 @@ from edgesim.gossip.optional_members import for_device, is_idle_without_edges, s
 from edgesim.hardware.meter import Meter
 from edgesim.hardware.work import Work
 from edgesim.results.columns import RoundReport
-from edgesim.storage.state_tree import Arrays, StateTreeError, pack, restore_, unpack
+from edgesim.storage.state_tree import Arrays, Packed, StateTreeError, pack, restore_, unpack
 from edgesim.streams import StreamPurpose, stream
 from topologies import Schedule, first_exchange, takes_step, weight_by_sender
 
@@ -96,7 +96,6 @@ class Participant:
         )
         in_weights = weight_by_sender(schedule, index, first_exchange(schedule))
         self.gossip_state = starting_state(algorithm, x, in_weights, place)
-        self._kind_of_x = len(x), x.dtype
         self._with_costs_of_device = for_device(algorithm, index)
         self.outbox = Outbox(index, algorithm.name, meter)
         self.figures: RoundFigures | None = None
@@ -173,9 +172,10 @@ class Participant:
             OutEdge(e.receiver, e.weight, None if e.sender == own else e.sender) for e in edges
         ]
         rng = stream(self.seed, StreamPurpose.COMPRESS, self._streams_of, round_index)
+        x = self.gossip_state.x
         try:
             shares = checked_shares_(self.algorithm, self.gossip_state, out_edges, rng)
-            check_state(self.gossip_state, "send_", *self._kind_of_x)
+            check_state(self.gossip_state, "send_", len(x), x.dtype)
         except NonFiniteEntryError as error:
             is_own = not type(self.algorithm).__module__.startswith("edgesim.")
             cause = ", by the training or by your own gossip.algorithm" if is_own else ""
@@ -184,7 +184,7 @@ class Participant:
         except (WrongSharesError, WrongStateError) as error:
             raise self._own_code_error("gossip.algorithm", str(error)) from error
         except WrongPayloadError as error:
-            raise self._own_code_error("gossip.compressor.kind", str(error)) from error
+            raise self._own_code_error("gossip.compressor.kind", error.problem) from error
         try:
             return [
                 self.outbox.write(
@@ -218,13 +218,14 @@ class Participant:
             if m.kind == "share":
                 address = None if m.receiver == own else m.receiver
                 shares.append(Share(m.sender, m.weight, m.push_weight, m.payload, address))
+        x = state.x
         try:
             self.algorithm.absorb_(state, shares)
-            check_state(state, "absorb_", *self._kind_of_x)
+            check_state(state, "absorb_", len(x), x.dtype)
         except WrongStateError as error:
             raise self._own_code_error("gossip.algorithm", str(error)) from error
         except WrongPayloadError as error:
-            raise self._own_code_error("gossip.compressor.kind", str(error)) from error
+            raise self._own_code_error("gossip.compressor.kind", error.problem) from error
         if figures.has_stepped:
             self.trainer.after_gossip_(state, self.round_index)
         # After the optimizer, which would count a handover as a movement of the model.
@@ -273,6 +274,18 @@ class Participant:
             key = "gossip.algorithm" if str(error).startswith("gossip") else "training.optimizer"
             problem = f"has a state that can't be kept in a checkpoint: {error}"
             raise self._own_code_error(key, problem) from error
+
+    def packed_gossip(self) -> Packed:
+        """State of the algorithm between two rounds.
+
+        Raises:
+            OwnCodeError: the state of an algorithm of one's own can't be kept.
+        """
+        try:
+            return Packed.of(self.gossip_state, "gossip")
+        except StateTreeError as error:
+            problem = f"has a state that can't be kept: {error}"
+            raise self._own_code_error("gossip.algorithm", problem) from error
 
     def _state(self, arrays: Arrays) -> dict[str, Any]:
         return {

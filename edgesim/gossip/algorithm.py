@@ -40,6 +40,10 @@ still exact.
 """
 
 
+ROUNDING_OF_U = 1e-11
+"""How far below 0 rounding may leave the push weight of a device that sends all its mass away."""
+
+
 @dataclass(frozen=True, slots=True)
 class OutEdge:
     """An active edge to a neighbour and the share of the sender's mass that travels on it.
@@ -322,7 +326,7 @@ def check_state(state: GossipState, after: str, numel: int, dtype: torch.dtype) 
                 "torch.", ""
             )
         )
-    if not isinstance(u, float) or not (isfinite(u) and u >= 0):
+    if not isinstance(u, float) or not (isfinite(u) and u >= -ROUNDING_OF_U):
         raise WrongStateError(
             f"after {after} u is {u!r}; must be a finite float of Python, at least 0"
         )

@@ -109,7 +109,7 @@ def _check_apart(tensors: Mapping[str, Tensor]) -> None:
     spans.sort()
     for (device, _, end, path), (other_device, start, _, other) in pairwise(spans):
         if device == other_device and start < end:
-            raise StateTreeError(f"{path} and {other} share memory; clone one of them")
+            raise StateTreeError(f"{path} and {other} overlap in memory; clone one of them")
 
 
 def unpack(packed: object, arrays: Mapping[str, NDArray[Any]]) -> Any:  # noqa: ANN401 (as packed)

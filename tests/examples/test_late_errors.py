@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 import shutil
 
+import numpy as np
 import pandas as pd
 import pytest
+import torch
 from runs_of_examples import EXAMPLES, train
 
+import edgesim
 from edgesim import load_run
+from edgesim.assembly.gossip import make_algorithm, make_compressor
 from edgesim.assembly.preparation import prepare
 from edgesim.device.trainer import DivergedError
 from edgesim.errors import OwnCodeError, ScenarioError
+from edgesim.learning.parameters import ParameterLayout
 from edgesim.scenario import load_scenario
+from topologies import Static, column_stochastic, ring
 
 ROUNDS = ("training.rounds=20", "evaluation={every_rounds: 10}")
 FIELD = {"delta: torch.Tensor": "delta: torch.Tensor\n    rounds: int = 0"}
+LAYOUT = ParameterLayout.from_shapes([(6, 5), (4,)])
 LATE = 6  # the rehearsal has three rounds
 
 
@@ -90,7 +98,7 @@ def test_a_value_that_is_not_finite_may_be_due_to_ones_own_algorithm(tmp_path):
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
-        ("state.delta = state.x", "gossip/delta and gossip/x share memory; clone one of them"),
+        ("state.delta = state.x", "gossip/delta and gossip/x overlap in memory; clone one of them"),
         ("state.past = {6}", "gossip/past is of type set; must be of tensors, numbers, text"),
     ],
 )
@@ -128,6 +136,8 @@ def late_payload(fault, old="        return Payload(layout, FP32, indices, count
             "codes = np.full_like(codes, np.inf)",
             "values that are not finite, though x is: raise Non",
         ),
+        ("scales = scales[:0]", r"gives scales of float32 and shape \(0, 0\); fp32 takes float32"),
+        ("scales = None", "gives scales of NoneType and shape"),
         ("x *= 0.5", "compress changes x, which is not its own; copy it first"),
         (
             "codes = x.numpy(); indices = None; counts = layout.size_array",
@@ -236,7 +246,77 @@ def test_more_memory_than_it_holds_is_told_of(tmp_path):
         ),
     ],
 )
-def test_misspelt_members_are_refused(tmp_path, changes, said):
+def test_members_that_may_be_misspelt_are_told_of(tmp_path, changes, said):
     path = broken(tmp_path, changes)
-    with pytest.raises(ScenarioError, match=re.escape(said)):
-        prepare(load_scenario(path))
+    assert any(said in notice for notice in prepare(load_scenario(path)).notices)
+
+
+def test_an_algorithm_may_read_members_of_its_compressor(tmp_path):
+    path = broken(
+        tmp_path,
+        {"        leaving =": "        assert self.compressor.block == 8\n        leaving ="},
+    )
+    assert prepare(load_scenario(path)).notices is not None
+    algorithm = make_algorithm(load_scenario(path), LAYOUT, Static(column_stochastic(ring(4))))
+    again = pickle.loads(pickle.dumps(algorithm))  # to an actor
+    assert again.compressor.block == 8
+    assert again == algorithm
+    with pytest.raises(AttributeError, match="blok"):
+        _ = again.compressor.blok
+
+
+def test_vectors_of_any_strides_and_with_nan_are_compressed(tmp_path):
+    path = broken(
+        tmp_path, {"if not np.isfinite(values).all():": "if False:"}, "block_compressor.py"
+    )
+    compressor = make_compressor(load_scenario(path))
+    wide = torch.arange(2.0 * LAYOUT.numel).reshape(-1, 2)
+    rng = np.random.default_rng(0)
+    for x in (wide[:, 0], wide.flatten()[::2], torch.full((LAYOUT.numel,), torch.nan)):
+        assert compressor.compress(x, LAYOUT, rng).num_values
+
+
+def test_a_state_that_an_evaluation_can_not_keep_is_told_too(tmp_path):
+    """Without checkpoints, further gossip before an evaluation keeps a copy of the state."""
+    path = broken(tmp_path, late("state.delta = state.x"))
+    further = "evaluation={every_rounds: 10, gossip_rounds: 2, device_models: every}"
+    with pytest.raises(OwnCodeError, match="overlap in memory") as caught:
+        train(path, tmp_path / "run", "training.rounds=20", further, inline=True)
+    assert re.search(
+        r"gossip\.algorithm: on device \d+ in round \d+ has a state", str(caught.value)
+    )
+
+
+def test_a_vector_that_is_kept_in_parts_counts(tmp_path):
+    parts = {
+        "    delta: torch.Tensor": "    delta: torch.Tensor\n    past: list",
+        "return EcqState(x, 1.0, torch.zeros_like(x))": (
+            "return EcqState(x, 1.0, torch.zeros_like(x), list(torch.zeros_like(x).split(50)))"
+        ),
+        "Buffers(kept=1,": "Buffers(kept=2,",
+    }
+    path = broken(tmp_path, parts)
+    assert not any("flat vectors" in said for said in prepare(load_scenario(path)).notices)
+
+
+@pytest.mark.parametrize(
+    "gossip", ["algorithm: gradient_push", "algorithm: choco, compressor: {kind: identity}"]
+)
+def test_a_push_weight_that_rounding_leaves_below_0_is_none(tmp_path, gossip):
+    """Each of ten devices sends all its mass away in nine equal parts."""
+    (tmp_path / "all.py").write_text(
+        "import networkx as nx\n\n"
+        "def graph(num_devices):\n"
+        "    made = nx.complete_graph(num_devices, nx.DiGraph)\n"
+        "    nx.set_edge_attributes(made, 1 / (num_devices - 1), 'weight')\n"
+        "    return made\n"
+    )
+    (tmp_path / "s.yaml").write_text(edgesim.dump_scenario(edgesim.load_scenario("quickstart")))
+    settings = (
+        f"gossip={{{gossip}, averaging_rate: 1.0}}",
+        f"topology={{kind: '{tmp_path}/all.py:graph', weights: edges}}",
+        *("fleet.devices=10", "data.train_samples=200"),
+        *("training.epochs=null", "training.rounds=2", "evaluation={every_rounds: 2, samples: 40}"),
+    )
+    run = train(tmp_path / "s.yaml", tmp_path / "run", *settings, inline=True)
+    assert run.summary["rounds"] == 2

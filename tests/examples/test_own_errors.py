@@ -72,7 +72,7 @@ NO_ROUNDS = [
         "state.delta.add_(torch.rand(()))\n        for share in received:",
         "two rounds from the same state and generator differ (delta of a state after round 0",
     ),
-    (ALGORITHM, "torch.zeros_like(x))", "x)", "delta and state/x share memory; clone one of"),
+    (ALGORITHM, "torch.zeros_like(x))", "x)", "delta and state/x overlap in memory; clone one of"),
     (
         ALGORITHM,
         "Buffers(kept=1,",

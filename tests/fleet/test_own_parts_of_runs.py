@@ -58,7 +58,7 @@ def test_a_payload_of_wrong_types_in_a_later_round_is_told_as_own_code(tmp_path)
         "        calls.append(1)\n"
         "        if len(calls) < 12:\n"
         "            return made\n"
-        "        return replace(made, indices=torch.from_numpy(made.indices))\n"
+        "        return replace(made, indices=torch.tensor(made.indices))\n"
     )
     options = "{keep: 0.2, values: fp32}"
     compressor = f"{{kind: '{path}:Late', options: {options}}}"
@@ -67,8 +67,8 @@ def test_a_payload_of_wrong_types_in_a_later_round_is_told_as_own_code(tmp_path)
         train(tmp_path, "late", gossip, inline=True)
     first, second = str(caught.value).splitlines()
     assert re.fullmatch(
-        r"gossip: on device \d in round \d a payload can't be sent: its "
-        r"indices are a tensor of torch; must be an array of numpy: indices.numpy\(\)",
+        r"gossip\.compressor\.kind: on device \d in round \d compress gives a payload that can't "
+        r"be sent: its indices are a tensor of torch; must be an array of numpy: indices.numpy\(\)",
         first,
     )
     assert second.startswith("mend your code")
