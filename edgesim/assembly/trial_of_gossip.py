@@ -20,7 +20,6 @@ from edgesim.compression.payload import Payload
 from edgesim.compression.wire import Message, decode_one_of, encode
 from edgesim.errors import ScenarioError
 from edgesim.gossip.algorithm import (
-    ROUNDING_OF_U,
     Algorithm,
     GossipState,
     OutEdge,
@@ -257,7 +256,7 @@ def _check_state(key: str, after: str, state: object, x: Tensor) -> None:
             f"{key}: after {after} x is {shown(found)}; must stay float32 of shape {(len(x),)}"
         )
     check_finite(key, f"after {after}", found)
-    if not isinstance(u, float) or not (isfinite(u) and u >= -ROUNDING_OF_U):
+    if not isinstance(u, float) or not (isfinite(u) and u >= 0):
         raise ScenarioError(
             f"{key}: after {after} u is {shown(u)}; must be a finite float of Python, at least 0"
         )

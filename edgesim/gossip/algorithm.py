@@ -320,7 +320,11 @@ def check_state(state: GossipState, after: str, numel: int, dtype: torch.dtype) 
     """
     x, u = state.x, state.u
     if not isinstance(x, Tensor) or x.shape != (numel,) or x.dtype != dtype:
-        found = f"{x.dtype} of shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x)
+        found = (
+            f"{x.dtype} of shape {tuple(x.shape)}"
+            if isinstance(x, Tensor)
+            else f"of type {type(x).__name__}"
+        )
         raise WrongStateError(
             f"after {after} x is {found}; must stay {dtype} of shape {(numel,)}".replace(
                 "torch.", ""

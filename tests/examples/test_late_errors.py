@@ -104,7 +104,6 @@ def test_a_value_that_is_not_finite_may_be_due_to_ones_own_algorithm(tmp_path):
 )
 def test_a_state_that_a_checkpoint_would_change_ends_the_run(tmp_path, fault, said):
     """It would go on with other bits when it is resumed."""
-    fault = fault.replace("rounds", "past")
     path = broken(
         tmp_path,
         late(fault)
@@ -150,8 +149,7 @@ def test_late_payloads_are_told_with_device_and_round(tmp_path, fault, said):
     with pytest.raises(OwnCodeError) as caught:
         train(path, tmp_path / "run", *ROUNDS, inline=True)
     first, second = str(caught.value).splitlines()
-    place = r"gossip\.compressor\.kind: on device \d+ in round \d+ compress .*"
-    assert re.match(f"{place}{said}" if said[0] != "c" else place, first), first
+    assert re.match(r"gossip\.compressor\.kind: on device \d+ in round \d+ compress ", first), first
     assert re.search(said, first), first
     assert second.startswith("mend your code and start the run anew")
 
@@ -256,7 +254,7 @@ def test_an_algorithm_may_read_members_of_its_compressor(tmp_path):
         tmp_path,
         {"        leaving =": "        assert self.compressor.block == 8\n        leaving ="},
     )
-    assert prepare(load_scenario(path)).notices is not None
+    prepare(load_scenario(path))  # which calls send_
     algorithm = make_algorithm(load_scenario(path), LAYOUT, Static(column_stochastic(ring(4))))
     again = pickle.loads(pickle.dumps(algorithm))  # to an actor
     assert again.compressor.block == 8
