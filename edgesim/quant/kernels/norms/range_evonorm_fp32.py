@@ -29,10 +29,11 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from edgesim.quant.kernels.arrays import Float32, Int32, Int64
+from edgesim.quant.kernels.arrays import Float32, Int32
 from edgesim.quant.kernels.checks import require
 from edgesim.quant.kernels.inner import inner
 from edgesim.quant.kernels.norms.chunk_extremes import pixels_of_a_row
+from edgesim.quant.kernels.norms.float_extremes import Extremes, Lanes, find_extremes
 from edgesim.quant.kernels.norms.gates import hard_sigmoid, sigmoid
 from edgesim.quant.kernels.norms.rows import add_lanes, repeat
 
@@ -42,7 +43,6 @@ _MOST_LANES = 128  # of a row: with its sums and parameters it stays in the firs
 _MOST_ROWS = 128  # that are summed in float32 before the sums go on in float64
 _ZERO, _ONE = np.float32(0), np.float32(1)
 _HALF, _SIXTH = np.float32(0.5), np.float32(1 / 6)
-_INFINITY = np.float32(np.inf)
 
 
 class Settings(NamedTuple):
@@ -86,37 +86,12 @@ class Gradients(NamedTuple):
     beta: Float32
 
 
-class _Lanes(NamedTuple):
-    """Extremes of a block, by lane.
-
-    Attributes:
-        low: the first minimum, shape (R,), like `high`, the first maximum.
-        low_at: its row, in the end its pixel; shape (R,), like `high_at`.
-        spoilt: sums of 0 x: not 0 if a value is not finite, which comparisons would pass over.
-    """
-
-    low: Float32
-    high: Float32
-    low_at: Int32
-    high_at: Int32
-    spoilt: Float32
-
-
 class _Rows(NamedTuple):
     """Tensors of a sample as rows, shape (r, R)."""
 
     x: Float32
     g: Float32
     g_x: Float32
-
-
-class _Extremes(NamedTuple):
-    """Extremes of the chunks of a sample, shape (G, J), places in (channel, pixel) order."""
-
-    low: Float32
-    high: Float32
-    low_place: Int64
-    high_place: Int64
 
 
 def range_evonorm_fp32(
@@ -214,12 +189,12 @@ def _forward(
     repeat(np.ones(1, np.float32), v, v_R)
     repeat(np.ones(1, np.float32), beta, beta_R)
     floats_3R, rows_2R = np.empty((3, R), np.float32), np.empty((2, R), np.int32)
-    lanes = _Lanes(floats_3R[0], floats_3R[1], rows_2R[0], rows_2R[1], floats_3R[2])
+    lanes = Lanes(floats_3R[0], floats_3R[1], rows_2R[0], rows_2R[1], floats_3R[2])
     values_2GJ, places_2GJ = np.empty((2, G, J), np.float32), np.empty((2, G, J), np.int64)
-    extremes = _Extremes(values_2GJ[0], values_2GJ[1], places_2GJ[0], places_2GJ[1])
+    extremes = Extremes(values_2GJ[0], values_2GJ[1], places_2GJ[0], places_2GJ[1])
     for n in range(N):
         lanes.spoilt[:] = 0
-        _find_extremes(x[n], C // G, blocks, lanes, extremes)
+        find_extremes(x[n], C // G, blocks, lanes, extremes)
         _write_scales(extremes, lanes.spoilt, C, kappa, epsilon, saved.s[n])
         _write_places(extremes, C // G * x_NHWC.shape[1] * x_NHWC.shape[2] // J, saved, n)
         repeat(saved.s[n], gamma, scale_R)
@@ -230,89 +205,8 @@ def _forward(
 
 
 @inner
-def _find_extremes(x_rR: Float32, K: int, blocks: int, lanes: _Lanes, extremes: _Extremes) -> None:
-    num_rows, R = x_rR.shape
-    G, J = extremes.low.shape
-    C, rows = G * K, num_rows // blocks
-    P = num_rows * (R // C)
-    extremes.low[:] = _INFINITY
-    extremes.high[:] = -_INFINITY
-    extremes.low_place[:] = K * P
-    extremes.high_place[:] = K * P
-    for block in range(blocks):
-        _extremes_of_lanes(x_rR, block * rows, (block + 1) * rows, lanes)
-        _fold_lanes(lanes, C)
-        for g in range(G):
-            for k in range(K):
-                j = (k * blocks + block) * J // (K * blocks)
-                _merge_channel(lanes, g * K + k, k * P, g, j, extremes)
-
-
-@inner
-def _extremes_of_lanes(x_rR: Float32, start: int, stop: int, lanes: _Lanes) -> None:
-    low_R, high_R, spoilt_R = lanes.low, lanes.high, lanes.spoilt
-    low_row_R, high_row_R = lanes.low_at, lanes.high_at
-    low_R[:] = _INFINITY
-    high_R[:] = -_INFINITY
-    low_row_R[:] = start
-    high_row_R[:] = start
-    for row in range(start, stop):
-        number = np.int32(row)
-        for i in range(x_rR.shape[1]):
-            x = x_rR[row, i]
-            spoilt_R[i] += x * _ZERO
-            is_low, is_high = x < low_R[i], x > high_R[i]
-            low_R[i] = x if is_low else low_R[i]
-            low_row_R[i] = number if is_low else low_row_R[i]
-            high_R[i] = x if is_high else high_R[i]
-            high_row_R[i] = number if is_high else high_row_R[i]
-
-
-@inner
-def _fold_lanes(lanes: _Lanes, C: int) -> None:
-    """Leave the extremes of each channel in its first lane, with pixels in place of rows."""
-    R = len(lanes.low)
-    T = np.int32(R // C)
-    for first in range(0, R, C):
-        pixel = np.int32(first // C)
-        for i in range(first, first + C):
-            lanes.low_at[i] = lanes.low_at[i] * T + pixel
-            lanes.high_at[i] = lanes.high_at[i] * T + pixel
-    for first in range(C, R, C):
-        _fold(-1, lanes.low, lanes.low_at, first, C)
-        _fold(1, lanes.high, lanes.high_at, first, C)
-
-
-@inner
-def _fold(sign: int, values_R: Float32, pixels_R: Int32, first: int, C: int) -> None:
-    """Take the lanes from `first` on where they are larger (-1: smaller), or equal and before."""
-    factor = np.float32(sign)
-    for c in range(C):
-        value, pixel = values_R[first + c], pixels_R[first + c]
-        best, at = values_R[c], pixels_R[c]
-        is_better = (value * factor > best * factor) | ((value == best) & (pixel < at))
-        values_R[c] = value if is_better else best
-        pixels_R[c] = pixel if is_better else at
-
-
-@inner
-def _merge_channel(
-    lanes: _Lanes, c: int, first_place: int, g: int, j: int, extremes: _Extremes
-) -> None:
-    """Merge a channel's extremes of a block into those of its chunk; of equal ones the first."""
-    value, place = lanes.low[c], first_place + lanes.low_at[c]
-    best, at = extremes.low[g, j], extremes.low_place[g, j]
-    if value < best or (value == best and place < at):
-        extremes.low[g, j], extremes.low_place[g, j] = value, place
-    value, place = lanes.high[c], first_place + lanes.high_at[c]
-    best, at = extremes.high[g, j], extremes.high_place[g, j]
-    if value > best or (value == best and place < at):
-        extremes.high[g, j], extremes.high_place[g, j] = value, place
-
-
-@inner
 def _write_scales(
-    extremes: _Extremes,
+    extremes: Extremes,
     spoilt_R: Float32,
     C: int,
     kappa: np.float32,
@@ -332,7 +226,7 @@ def _write_scales(
 
 
 @inner
-def _write_places(extremes: _Extremes, M: int, saved: Saved, n: int) -> None:
+def _write_places(extremes: Extremes, M: int, saved: Saved, n: int) -> None:
     """Write places within chunks of M entries."""
     G, J = extremes.low.shape
     for g in range(G):
