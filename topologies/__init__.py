@@ -27,6 +27,7 @@ from topologies.mixing import (
     is_column_stochastic,
     metropolis,
     mixing_matrix,
+    only_passes_on,
     spectral_gap,
 )
 from topologies.names import device_attributes
@@ -150,6 +151,7 @@ __all__ = [
     "members_of",
     "metropolis",
     "mixing_matrix",
+    "only_passes_on",
     "peer_ranks",
     "possible_receivers",
     "possible_senders",

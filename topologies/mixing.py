@@ -158,6 +158,22 @@ def spectral_gap(W: NDArray[np.float64]) -> float:
     return float(1.0 - moduli[-2]) if len(moduli) > 1 else 1.0
 
 
+def only_passes_on(weighted: nx.DiGraph[int]) -> bool:
+    """Whether models go round and are never averaged: then the spectral gap is 0.
+
+    So it is where no device keeps a share of its mass, and a number above 1 divides the lengths of
+    all cycles. It takes time proportional to the number of links.
+
+    Args:
+        weighted: strongly connected, as all static schedules are.
+    """
+    keeps = any(
+        sum(attributes["weight"] for attributes in links.values()) < 1 - _ROUNDING
+        for _, links in weighted.adjacency()
+    )
+    return not keeps and not nx.is_aperiodic(weighted)
+
+
 def _links_by_sender(graph: nx.DiGraph[int]) -> dict[int, int]:
     """Number of links that leave each device, with multiplicity; checks the graph."""
     if len(graph) == 0 or set(graph) != set(range(len(graph))):

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 
 from edgesim.assembly.checked_compressor import unchecked
-from edgesim.assembly.gossip import algorithm_named
+from edgesim.assembly.gossip import algorithm_named, averaging_rate
 from edgesim.assembly.own_calls import is_own
 from edgesim.assembly.own_errors import own_code
 from edgesim.assembly.rehearsal_of_gossip import numbers_of_entries
@@ -28,6 +28,7 @@ from edgesim.study.draining import draining_notices
 from edgesim.study.influence import influence_notices
 from edgesim.study.ports import port_notices
 from edgesim.study.unreached import absence_notices, clock_notices, evaluation_notices
+from topologies import only_passes_on
 
 MOST_NAMED_PARTS = 8  # of a model, in a notice
 _OPERATORS = "operators in the forward pass of "
@@ -51,6 +52,7 @@ def notices(studied: StudiedScenario, num_rounds: int) -> list[str]:
         *draining_notices(studied, num_rounds),
         *port_notices(studied),
         *influence_notices(studied),
+        *_mixing_notices(studied),
         *taken_over_notices(scenario),
         *battery_notices(studied),
     ]
@@ -109,6 +111,22 @@ def _varying_messages(studied: StudiedScenario) -> list[str]:
         "gossip.compressor: how many entries a message has depends on the vector; bytes, times and "
         "energies that are told before a run are of one vector of noise, and a run counts the work "
         f"and memory of each message as of {form.entries:,} entries, as form says"
+    )
+    return [said]
+
+
+def _mixing_notices(studied: StudiedScenario) -> list[str]:
+    """A fixed graph whose weights, in lockstep, hand models round instead of averaging them."""
+    scenario, schedule = studied.scenario, studied.schedule
+    if not schedule.is_static or not scenario.fleet.rules.waits_for_all:
+        return []
+    if averaging_rate(scenario) != 1 or not only_passes_on(schedule.graph(0)):
+        return []
+    said = (
+        "topology: each device gives all of its model away, and a number above 1 divides the "
+        "lengths of all cycles of the graph, so models go round and are never averaged; let "
+        "devices keep a share (weights that add up to less than 1), or set gossip.averaging_rate "
+        "below 1"
     )
     return [said]
 

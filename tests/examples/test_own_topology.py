@@ -123,6 +123,30 @@ def test_weights_of_edges_are_those_of_gossip(own):
     np.testing.assert_allclose(np.diag(W), 0.2, atol=1e-15)
 
 
+@pytest.mark.parametrize(
+    ("weight", "rate", "pace", "is_said"),
+    [
+        (1.0, 1.0, "lockstep", True),
+        (1.0, 0.9, "lockstep", False),
+        (0.9, 1.0, "lockstep", False),
+        (1.0, 1.0, "free", False),
+    ],
+)
+def test_weights_that_hand_models_round_are_said_before_a_run(own, weight, rate, pace, is_said):
+    """On a directed ring of whole models each device has another's model, and never an average."""
+    body = (
+        "def graphs(num_devices):\n"
+        "    graph = nx.cycle_graph(num_devices, create_using=nx.DiGraph)\n"
+        f"    nx.set_edge_attributes(graph, {weight}, 'weight')\n"
+        "    return graph"
+    )
+    fleet = f"fleet={{devices: 4, pace: {pace}, profile: raspberry-pi-4b}}"
+    gossip = f"gossip={{algorithm: gradient_push, averaging_rate: {rate}}}"
+    checked = edgesim.validate(own(body, fleet, gossip, section=", weights: edges"))
+    said = [notice for notice in checked.notices if "models go round" in notice]
+    assert len(said) == is_said
+
+
 def test_the_list_says_that_there_may_be_others():
     notes = " ".join(catalog_table("topologies", None).notes)
     assert "or one of your own: topology.kind: package.module:Name or ./file.py:Name" in notes

@@ -10,7 +10,7 @@ from graph_strategies import (
     period_gap,
     symmetric_graphs,
 )
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from topologies import (
@@ -24,6 +24,7 @@ from topologies import (
     is_column_stochastic,
     metropolis,
     mixing_matrix,
+    only_passes_on,
     ring,
     spectral_gap,
     star,
@@ -228,3 +229,26 @@ class TestSpectralGap:
 @pytest.mark.parametrize("W", [np.array([[1.5, 0], [-0.5, 1]]), np.array([[0.5, 0], [0.4, 1]])])
 def test_negative_or_lossy_matrices_are_not_column_stochastic(W):
     assert not is_column_stochastic(W)
+
+
+class TestGraphsThatOnlyPassOn:
+    def handed_on(self, graph):
+        """Each device gives all of its mass away, in equal parts."""
+        weighted = nx.DiGraph(graph)
+        for j, i in weighted.edges:
+            weighted.edges[j, i]["weight"] = 1 / weighted.out_degree(j)
+        return weighted
+
+    @given(st.one_of(digraphs(), symmetric_graphs()))
+    def test_they_are_those_without_a_spectral_gap(self, graph):
+        assume(nx.is_strongly_connected(graph))
+        weighted = self.handed_on(graph)
+        moduli = np.abs(np.linalg.eigvals(mixing_matrix(weighted)))
+        assert only_passes_on(weighted) == (np.sum(moduli > 1 - 1e-6) > 1)
+
+    @pytest.mark.parametrize("graph", [directed_ring(5), ring(6), complete(2)])
+    def test_one_device_that_keeps_a_share_is_enough(self, graph):
+        weighted = self.handed_on(graph)
+        assert only_passes_on(weighted)
+        weighted.edges[0, 1]["weight"] *= 0.9
+        assert not only_passes_on(weighted)
