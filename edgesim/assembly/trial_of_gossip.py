@@ -7,7 +7,6 @@ from collections.abc import Collection, Sequence
 from difflib import get_close_matches
 from hashlib import blake2b
 from inspect import getattr_static
-from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,9 @@ from edgesim.gossip.algorithm import (
     Place,
     Share,
     WrongSharesError,
+    WrongStateError,
     check_shares,
+    check_state,
 )
 from edgesim.gossip.optional_members import (
     is_idle_without_edges,
@@ -250,16 +251,11 @@ def _check_state(key: str, after: str, state: object, x: Tensor) -> None:
             f"{key}: {after} gives {shown(state)}; must be a GossipState, or a dataclass that "
             "extends it"
         )
-    found, u = state.x, state.u
-    if not isinstance(found, Tensor) or found.shape != x.shape or found.dtype != x.dtype:
-        raise ScenarioError(
-            f"{key}: after {after} x is {shown(found)}; must stay float32 of shape {(len(x),)}"
-        )
-    check_finite(key, f"after {after}", found)
-    if not isinstance(u, float) or not (isfinite(u) and u >= 0):
-        raise ScenarioError(
-            f"{key}: after {after} u is {shown(u)}; must be a finite float of Python, at least 0"
-        )
+    try:
+        check_state(state, after, len(x), x.dtype)
+    except WrongStateError as error:
+        raise ScenarioError(f"{key}: {error}") from error
+    check_finite(key, f"after {after}", state.x)
     check_kept(key, state)
 
 

@@ -25,6 +25,8 @@ from edgesim.gossip.algorithm import (
     Place,
     Share,
     WrongSharesError,
+    WrongStateError,
+    check_state,
     checked_shares_,
 )
 from edgesim.gossip.optional_members import longest_message, starting_state
@@ -88,13 +90,15 @@ class Member:
         rank, r, schedule = self._peers.rank, self.round_index, self._rules.schedule
         scenario, algorithm = self._rules.scenario, self._rules.algorithm
         rng = stream(scenario.seed, StreamPurpose.COMPRESS, streams_of(scenario, rank), r)
+        numel = algorithm.layout.numel
         edges = [OutEdge(receiver, weight) for receiver, weight in schedule.out_edges(rank, r)]
         try:
             shares = checked_shares_(algorithm, self.state, edges, rng)
+            check_state(self.state, "send_", numel, torch.float32)
         except NonFiniteEntryError as error:
             raise diverged(rank, r, str(error)) from error
-        except WrongSharesError as error:
-            raise GossipError(f"gossip.algorithm: on rank {rank} in round {r} {error}") from error
+        except (WrongSharesError, WrongStateError) as error:
+            raise self._own_code_error(error) from error
         messages = {share.peer: self._encoded(share) for share in shares}
         senders = schedule.in_neighbors(rank, r)
         arrived = self._peers.exchange(
@@ -106,10 +110,18 @@ class Member:
         )
         received = [self._decoded(s, data) for s, data in zip(senders, arrived, strict=True)]
         algorithm.absorb_(self.state, received)  # sorted by sender, as everywhere
+        try:
+            check_state(self.state, "absorb_", numel, torch.float32)
+        except WrongStateError as error:
+            raise self._own_code_error(error) from error
         self.sent += self._outbox.sent
         self.received_bytes += sum(map(len, arrived))
         self._outbox.clear()
         self.round_index += 1
+
+    def _own_code_error(self, error: WrongSharesError | WrongStateError) -> GossipError:
+        where = f"on rank {self._peers.rank} in round {self.round_index}"
+        return GossipError(f"gossip.algorithm: {where} {error}")
 
     def _encoded(self, share: Share) -> bytes:
         envelope = self._outbox.write(

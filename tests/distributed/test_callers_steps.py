@@ -221,6 +221,34 @@ def test_an_error_in_the_callers_step_says_how_to_go_on(group):
     assert gossip.rounds == 1
 
 
+OWN = """
+from edgesim.gossip.gradient_push import GradientPush
+
+class Mine(GradientPush):
+    def {method}(self, state, *others):
+        given = super().{method}(state, *others)
+        {change}
+        return given
+"""
+
+
+@pytest.mark.parametrize(
+    ("method", "change", "message"),
+    [
+        ("send_", "state.x = state.x[1:]", r"after send_ x is float32 of shape \(7,\); must stay"),
+        ("absorb_", "state.u = None", "after absorb_ u is None; must be a finite float"),
+    ],
+)
+def test_an_own_algorithm_that_spoils_its_state_is_told(method, change, message, group, tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(OWN.format(method=method, change=change))
+    model, optimizer = parts()
+    scenario = ALONE | {"gossip": {"algorithm": f"{path}:Mine", "averaging_rate": 1.0}}
+    edgesim.gossip_around(model, optimizer, scenario)
+    with pytest.raises(edgesim.GossipError, match=f"^gossip.algorithm: on rank 0 in .* {message}"):
+        stepped(model, optimizer)
+
+
 NO_STATES = {
     "none": (None, "it is a NoneType"),
     "all of a checkpoint": ({"model": {}, "gossip": {}}, "it has no key digest"),

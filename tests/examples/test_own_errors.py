@@ -57,7 +57,7 @@ NO_ROUNDS = [
         "state.delta = {1}",
         "kept in a checkpoint: state/delta",
     ),
-    (ALGORITHM, "state.u -= leaving * u", "state.u = torch.tensor(1.0)", "u is a tensor of torch"),
+    (ALGORITHM, "state.u -= leaving * u", "state.u = torch.tensor(1.0)", "u is tensor(1.)"),
     (
         ALGORITHM,
         "state.u -= leaving * u",
