@@ -15,8 +15,9 @@ from typing import Any
 from edgesim.errors import ScenarioError, did_you_mean
 from edgesim.hardware.catalog import PROFILES
 from edgesim.scenario.churn import ChurnSection
+from edgesim.scenario.fleet import FleetSection
 from edgesim.scenario.hardware import DeviceGroup
-from edgesim.scenario.schema import FleetSection, Scenario
+from edgesim.scenario.schema import Scenario
 from topologies import OtherDevicesError
 
 _SHOWN = 5  # names in a message

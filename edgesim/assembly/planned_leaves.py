@@ -6,7 +6,7 @@ from bisect import bisect_left
 
 from edgesim.device.membership import turns_to_leave
 from edgesim.errors import ScenarioError
-from edgesim.scenario.schema import FleetSection
+from edgesim.scenario.fleet import FleetSection
 from topologies import Schedule
 
 

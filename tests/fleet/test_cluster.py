@@ -36,7 +36,7 @@ from edgesim.fleet.on_ray.placement import (
     room,
 )
 from edgesim.scenario import load_scenario
-from edgesim.scenario.schema import FleetSection
+from edgesim.scenario.fleet import FleetSection
 
 
 def nodes_of(*cpus: float, gpus: float = 0.0) -> list[Node]:
