@@ -8,6 +8,7 @@ from typing import Protocol
 import torch
 from torch import nn
 
+from edgesim.assembly.checked_task import TASK, CheckedTask
 from edgesim.assembly.gossip import (
     algorithm_named,
     check_one_graph,
@@ -16,6 +17,7 @@ from edgesim.assembly.gossip import (
 )
 from edgesim.assembly.gossip_limits import check_further_gossip
 from edgesim.assembly.naming import other_devices, with_names
+from edgesim.assembly.own_calls import is_own
 from edgesim.assembly.own_model import make_own_model
 from edgesim.assembly.own_parts import make_part, needs
 from edgesim.assembly.own_topology import own_schedule
@@ -317,8 +319,14 @@ def make_task(scenario: Scenario) -> Task:
     Raises:
         ScenarioError: it can't be made.
     """
+    task = plain_task(scenario)
+    return CheckedTask(task) if is_own(scenario.training.task) else task
+
+
+def plain_task(scenario: Scenario) -> Task:
+    """The same, which nobody checks if it is one's own."""
     section = scenario.training
-    task: Task = make_part(section.task, "training.task", section.task_options or {}, needs(Task))
+    task: Task = make_part(section.task, TASK, section.task_options or {}, needs(Task))
     return task
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from copy import copy
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -15,8 +15,11 @@ from edgesim.assembly.own_errors import failure, with_frames
 from edgesim.data.errors import DataError
 from edgesim.errors import EdgesimError, ScenarioError
 from edgesim.hardware.widths import FLOAT_BYTES
+from edgesim.hardware.work import Work
 from edgesim.scenario.own_parts import OwnPart
 from edgesim.storage.state_tree import KEPT, Arrays, Packed, StateTreeError, pack, restore_
+
+_LEAST_PIECE = 16  # entries of a part of a vector; below it may be counters
 
 
 def is_own(named: object) -> bool:
@@ -58,6 +61,17 @@ def expect(key: str, said: str, found: object, kind: type) -> None:
         raise ScenarioError(f"{key}: {said} gives {shown(found)}; must be a {kind.__name__}")
 
 
+def check_work(key: str, said: str, work: object) -> None:
+    """Refuse what is no work, or can't be counted."""
+    expect(key, said, work, Work)
+    assert isinstance(work, Work), "as expected"
+    for name, count in work.counts.items():
+        if not isinstance(count, int | np.integer) or isinstance(count, bool) or count < 0:
+            raise ScenarioError(
+                f"{key}: {said} has {name} {count!r}; must be a whole number, not negative"
+            )
+
+
 def shown(value: object) -> str:
     """What a value is, shortly."""
     if isinstance(value, Tensor):
@@ -79,12 +93,13 @@ def check_finite(key: str, when: str, x: Tensor) -> None:
 
 
 def flat_vectors(state: object, numel: int) -> float:
-    """Number of flat vectors with `numel` entries that a state holds.
+    """Number of flat vectors with `numel` entries that a state holds, whole or in pieces.
 
-    Arrays of floats count if they have at least half as many entries. Counters do not.
+    Arrays of floats count if they have at least half as many entries, or 16. Counters do not.
     """
     arrays = Packed.of(state, "state").arrays.values()
-    large = (a for a in arrays if a.dtype.kind == "f" and 2 * a.size >= numel)
+    least = min(numel / 2, _LEAST_PIECE)
+    large = (a for a in arrays if a.dtype.kind == "f" and a.size >= least)
     return sum(array.nbytes for array in large) / (FLOAT_BYTES * numel)
 
 
@@ -92,23 +107,50 @@ def check_kept(key: str, state: object) -> None:
     """Refuse a state that can't be written to a checkpoint and read back."""
     arrays: Arrays = {}
     try:
-        if not is_dataclass(state):
-            raise TypeError(f"it is {shown(state)}")  # noqa: TRY301 (one message for all reasons)
-        # Into another one: fields that share memory would no longer share it.
-        again = copy(state)
-        restore_(again, pack(state, arrays, "state"), arrays)
-        for field in fields(state):
-            before, after = (getattr(one, field.name) for one in (state, again))
-            if type(before) is not type(after) and not isinstance(before, Tensor):
-                kinds = type(before).__name__, type(after).__name__
-                raise TypeError(  # noqa: TRY301
-                    f"{field.name} is a {kinds[0]}, and comes back as a {kinds[1]}"
-                )
+        problem = _no_state(state)
+        if not problem:
+            # Into another one: fields that share memory would no longer share it.
+            again = copy(state)
+            restore_(again, pack(state, arrays, "state"), arrays)
+            problem = _other_kind(_fields_of(state), _fields_of(again), "state")
     except StateTreeError as error:
         said = f"{key}: its state can't be kept in a checkpoint: {error}"
         raise ScenarioError(said) from error
     except Exception as error:
-        raise ScenarioError(
-            f"{key}: its state can't be kept in a checkpoint: {error}; it must be a dataclass of "
-            f"{KEPT}"
-        ) from error
+        raise _not_kept(key, str(error)) from error
+    if problem:
+        raise _not_kept(key, problem)
+
+
+def _not_kept(key: str, problem: str) -> ScenarioError:
+    return ScenarioError(
+        f"{key}: its state can't be kept in a checkpoint: {problem}; it must be a dataclass of "
+        f"{KEPT}"
+    )
+
+
+def _no_state(state: object) -> str:
+    """Why nothing can be read back into an object; empty if something can."""
+    if not is_dataclass(state) or isinstance(state, type):
+        return f"it is {shown(state)}"
+    is_frozen: bool = type(state).__dataclass_params__.frozen  # type: ignore[attr-defined]
+    return "its dataclass is frozen, so nothing can be read back into it" if is_frozen else ""
+
+
+def _fields_of(state: object) -> dict[str, object]:
+    """Fields of a dataclass by name."""
+    return {field.name: getattr(state, field.name) for field in fields(state)}  # type: ignore[arg-type]
+
+
+def _other_kind(before: object, after: object, path: str) -> str:
+    """What comes back from a checkpoint as another kind of object; empty if nothing does."""
+    if type(before) is not type(after) and not isinstance(before, Tensor):
+        kinds = type(before).__name__, type(after).__name__
+        return f"{path} is a {kinds[0]}, and comes back as a {kinds[1]}"
+    pairs: Iterable[tuple[object, object, object]] = ()
+    if isinstance(before, dict) and isinstance(after, dict):
+        pairs = ((key, before[key], after.get(key)) for key in before)
+    elif isinstance(before, tuple | list) and isinstance(after, tuple | list):
+        pairs = zip(range(len(before)), before, after, strict=True)
+    found = (_other_kind(one, other, f"{path}/{name}") for name, one, other in pairs)
+    return next((problem for problem in found if problem), "")

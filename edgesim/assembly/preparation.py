@@ -17,6 +17,7 @@ from edgesim.assembly.build import (
     make_layers,
     make_task,
     name_devices,
+    plain_task,
 )
 from edgesim.assembly.equipment import check_hardware
 from edgesim.assembly.gossip import algorithm_named
@@ -37,7 +38,8 @@ from edgesim.assembly.partitions import deal, notices_of_owners, notices_of_skew
 from edgesim.assembly.planned_leaves import check_leaves
 from edgesim.assembly.prepared_run import PreparedRun
 from edgesim.assembly.rate_search.search import with_found_rate
-from edgesim.assembly.rehearsal import TASK, rehearse, rehearse_task
+from edgesim.assembly.rehearsal import rehearse
+from edgesim.assembly.rehearsal_of_task import check_task_targets, rehearse_task
 from edgesim.assembly.start_files import notices_of_start
 from edgesim.assembly.training_plan import check_rounds, plan_training
 from edgesim.data.arrays import ArrayDataset
@@ -46,12 +48,12 @@ from edgesim.data.shape import DataShape
 from edgesim.errors import ScenarioError, with_notes
 from edgesim.gossip.optional_members import mixes_first
 from edgesim.learning.flat_model import FlatModel
-from edgesim.learning.tasks import Classification, Targets
+from edgesim.learning.tasks import Classification
 from edgesim.models.catalog import check_model
 from edgesim.models.errors import ModelError
 from edgesim.models.kind import ModelSize
 from edgesim.models.start_values import StartValues, StartValuesError, read_start_values
-from edgesim.scenario.own_parts import OwnPart, own_parts
+from edgesim.scenario.own_parts import OwnPart
 from edgesim.scenario.schema import Scenario
 
 
@@ -93,12 +95,12 @@ def prepare(
     check_hardware(scenario, schedule)
     _check_augmentation(scenario, dataset)
     start = start or _start_values(scenario)
-    model, batch = _check_model(scenario, dataset, start), example_batch(dataset)
+    (model, of_task), batch = _check_model(scenario, dataset, start), example_batch(dataset)
     _check_statistics(scenario, model, batch)
     _check_small_batch(scenario, dataset, model, [len(i) for i in indices], training.num_rounds)
     _check_small_evaluation(scenario, dataset, model, [len(i) for i in own_tests])
     num_epochs = ceil(training.num_rounds / training.rounds_per_epoch)
-    notices = rehearse(scenario, schedule, model, batch, num_epochs)
+    notices = of_task + rehearse(scenario, schedule, model, batch, num_epochs)
     notices += notices_of_skew(scenario, dataset, indices)
     notices += notices_of_owners(scenario, dataset, own_tests)
     if start is not None:
@@ -152,7 +154,7 @@ def _check_repeats(scenario: Scenario, dataset: Dataset | ArrayDataset) -> None:
 
 def _check_targets(scenario: Scenario, dataset: Dataset | ArrayDataset) -> None:
     """Refuse targets that do not fit the task."""
-    wanted: Targets | None = getattr(make_task(scenario), "targets", None)
+    wanted = check_task_targets(plain_task(scenario))
     labels = dataset.train.labels
     if wanted and (labels.dtype != wanted.dtype or labels.ndim not in wanted.dimensions):
         written = as_classes(labels) if wanted == Classification.targets else ""
@@ -203,8 +205,8 @@ def _start_values(scenario: Scenario) -> StartValues | None:
 
 def _check_model(
     scenario: Scenario, dataset: Dataset | ArrayDataset, start: StartValues | None
-) -> FlatModel:
-    """The initial model, after a check that it takes the inputs.
+) -> tuple[FlatModel, tuple[str, ...]]:
+    """The initial model, after a check that it takes the inputs, and notices of the task.
 
     Raises:
         ScenarioError: it can't, or it is one's own and can't be trained repeatably.
@@ -220,14 +222,14 @@ def _check_model(
         raise ScenarioError(f"model.start_from: {error}") from error
     except ModelError as error:
         raise with_notes(ScenarioError(f"model: {error}"), error) from error
-    task = make_task(scenario)
-    if any(key == TASK for key, _ in own_parts(scenario)):
-        rehearse_task(task, model, *example_batch(dataset))
+    notices: tuple[str, ...] = ()
+    if is_own(scenario.training.task):
+        notices = rehearse_task(lambda: plain_task(scenario), model, *example_batch(dataset))
     if isinstance(section.name, OwnPart):
         # Other tasks have outputs of other shapes, which they check themselves.
         num_classes = dataset.num_classes if _is_classification(scenario) else None
         check_own_model(model, *example_batch(dataset), num_classes)
-    return model
+    return model, notices
 
 
 def _check_statistics(scenario: Scenario, model: FlatModel, batch: tuple[Tensor, Tensor]) -> None:

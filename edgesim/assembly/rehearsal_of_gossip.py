@@ -13,6 +13,7 @@ from torch import Tensor
 from edgesim.assembly.own_calls import (
     called,
     check_hash,
+    check_work,
     expect,
     flat_vectors,
     new_rng,
@@ -41,7 +42,6 @@ from edgesim.gossip.optional_members import (
     NeededExchanges,
 )
 from edgesim.hardware.widths import FLOAT_BYTES
-from edgesim.hardware.work import Work
 from edgesim.learning.parameters import ParameterLayout
 from edgesim.storage.state_tree import Packed
 from topologies import Schedule, first_exchange
@@ -59,7 +59,9 @@ _CHOICES = {"needs_exchanges": get_args(NeededExchanges), "disagrees": get_args(
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
 
 
-def rehearse_algorithm(algorithm: Algorithm[Any], x: Tensor, schedule: Schedule) -> tuple[str, ...]:
+def rehearse_algorithm(
+    algorithm: Algorithm[Any], other: Algorithm[Any], x: Tensor, schedule: Schedule
+) -> tuple[str, ...]:
     """Let devices take steps and exchange messages for some rounds, three times.
 
     The second time must give the bits of the first. So must the third, in which all states are
@@ -67,6 +69,7 @@ def rehearse_algorithm(algorithm: Algorithm[Any], x: Tensor, schedule: Schedule)
 
     Args:
         algorithm: of one's own.
+        other: the same, made again, as each process of a run does.
         x: parameters to begin with.
         schedule: of the run; says how many neighbours are tried.
 
@@ -82,14 +85,14 @@ def rehearse_algorithm(algorithm: Algorithm[Any], x: Tensor, schedule: Schedule)
     first = Trial(algorithm, x, num_devices, has_quiet=has_quiet)
     first.run()
     less = _check_memory(algorithm, first.states, num_devices - 1)
-    again = Trial(algorithm, x, num_devices, has_quiet=has_quiet)
+    again = Trial(other, x, num_devices, has_quiet=has_quiet)
     again.run()
     if place := first.first_difference(again):
         raise ScenarioError(
             f"{ALGORITHM}: two rounds from the same state and generator differ ({place}); draw "
             "from the rng that you are given alone, and keep what changes in the state"
         )
-    resumed = Trial(algorithm, x, num_devices, has_quiet=has_quiet, resumes=True)
+    resumed = Trial(other, x, num_devices, has_quiet=has_quiet, resumes=True)
     resumed.run()
     if place := first.first_difference(resumed):
         raise ScenarioError(
@@ -229,6 +232,6 @@ def check_algorithm(algorithm: Algorithm[Any]) -> None:
         if (value := getattr(algorithm, member, known[0])) not in known:
             told = ", ".join(repr(one) for one in known)
             raise ScenarioError(f"{ALGORITHM}: {member} is {value!r}; must be one of {told}")
-    expect(ALGORITHM, "work(1, 1)", called(ALGORITHM, "work", algorithm.work, 1, 1), Work)
+    check_work(ALGORITHM, "work(1, 1)", called(ALGORITHM, "work", algorithm.work, 1, 1))
     buffers = called(ALGORITHM, "buffers", algorithm.buffers, 1, 1)
     expect(ALGORITHM, "buffers(1, 1)", buffers, Buffers)

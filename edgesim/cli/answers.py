@@ -139,8 +139,9 @@ def result_table(summary: dict[str, Any], place: str) -> Table:
     else:
         rows = [("accuracy of the averaged model", f"{accuracy:.4f}")]
     rows += [
-        (f"  {name.replace('_', ' ')}", f"{summary[f'consensus_{name}']:.4g}")
+        (f"  {name.replace('_', ' ')}", "no number" if value is None else f"{value:.4g}")
         for name in summary.get("measures", ())
+        for value in [summary[f"consensus_{name}"]]
     ]
     if summary["device_accuracy_min"] is not None:
         rows += [

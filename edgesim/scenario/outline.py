@@ -78,6 +78,12 @@ class Slot:
         return tuple(s for member in self._members for s in member.sections)
 
     @property
+    def takes_own(self) -> bool:
+        """Whether a reference to a part of one's own can choose the section."""
+        choosing = (c for c in self.constraints if isinstance(c, ChosenBy))
+        return any(c.name_of(section) == OWN for c in choosing for section in self.sections)
+
+    @property
     def item(self) -> Slot | None:
         """Slot of each item where a list stands, else None."""
         return (

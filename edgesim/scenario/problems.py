@@ -14,6 +14,7 @@ from yaml.nodes import Node
 
 from edgesim.scenario.guide import ITEM, guide
 from edgesim.scenario.outline import Key, Place, Slot, dotted, locate
+from edgesim.scenario.own_parts import FORM
 from edgesim.scenario.section import ContradictionError, Section
 from edgesim.scenario.strict_yaml import is_number, place_of
 
@@ -151,30 +152,29 @@ def _wrong_choice(place: Place, value: object) -> _Problem:
     section = _value_at(value, place.key)
     if not isinstance(section, dict):
         return _wrong_value(place.key, place.slot, section)
+    must_be = f"one of {', '.join(names)}{f', or {FORM}' if place.slot.takes_own else ''}"
     if discriminator not in section:
-        return _Problem(key, f"is missing; must be one of {', '.join(names)}")
-    return _wrong_value(key, place.slot.key(discriminator), _value_at(value, key), names)
+        return _Problem(key, f"is missing; must be {must_be}")
+    slot = place.slot.key(discriminator)
+    return _wrong_value(key, slot, _value_at(value, key), names, must_be)
 
 
 def _wrong_value(
-    key: Key, slot: Slot | None, value: object, names: tuple[str, ...] = ()
+    key: Key, slot: Slot | None, value: object, names: tuple[str, ...] = (), must_be: str = ""
 ) -> _Problem:
     assert slot
+    must_be = must_be or slot.must_be
     if isinstance(value, float) and (written := _written_whole(repr(value), slot)):
-        return _Problem(key, f"is {show(value)}; must be {slot.must_be}: write {written}")
+        return _Problem(key, f"is {show(value)}; must be {must_be}: write {written}")
     if not isinstance(value, str):
-        return _Problem(key, f"is {show(value)}; must be {_must_be(slot, names)}")
+        return _Problem(key, f"is {show(value)}; must be {must_be}")
     if remedy := _number_remedy(value, slot):
         return _Problem(key, f"is {show(value)}; {remedy}")
-    problem = f"is {show(value)}; must be {_must_be(slot, names)}"
+    problem = f"is {show(value)}; must be {must_be}"
     if len(value) >= _LEAST_GUESSED and (guesses := nearest(value, names or slot.names)):
         meant = f"{{{slot.discriminator}: {guesses[0]}}}" if slot.discriminator else guesses[0]
         problem += f"; did you mean {meant}?"
     return _Problem(key, problem)
-
-
-def _must_be(slot: Slot, names: tuple[str, ...]) -> str:
-    return f"one of {', '.join(names)}" if names else slot.must_be
 
 
 def _number_remedy(text: str, slot: Slot) -> str:

@@ -67,6 +67,7 @@ def pack(tree: object, arrays: Arrays, path: str) -> Any:  # noqa: ANN401 (a JSO
 def _packed(tree: object, tensors: dict[str, Tensor], path: str) -> Any:  # noqa: ANN401 (as `pack`)
     match tree:
         case Tensor():
+            _check_form(tree, path)
             tensors[path] = tree
             return {"tensor": path}
         case bool() | int() | float() | str() | None:
@@ -90,6 +91,18 @@ def _packed(tree: object, tensors: dict[str, Tensor], path: str) -> Any:  # noqa
             }
         case _:
             raise StateTreeError(f"{path} is of type {type(tree).__name__}; must be of {KEPT}")
+
+
+def _check_form(tensor: Tensor, path: str) -> None:
+    """Refuse a tensor that no array of numpy can hold."""
+    if tensor.layout != torch.strided:
+        raise StateTreeError(f"{path} is {tensor.layout}; must be a dense tensor")
+    try:
+        torch.empty(0, dtype=tensor.dtype).numpy()
+    except TypeError as error:
+        raise StateTreeError(
+            f"{path} is {tensor.dtype}, which checkpoints can't hold; use torch.float32"
+        ) from error
 
 
 def _check_apart(tensors: Mapping[str, Tensor]) -> None:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
+import torch
 from small_fleets import prepared, train
 
+from edgesim.assembly import rehearsal_of_optimizer
+from edgesim.assembly.own_calls import flat_vectors
 from edgesim.device.trainer import ZeroRateError
 from edgesim.errors import ScenarioError
 
@@ -57,8 +62,11 @@ def test_a_rate_of_0_is_allowed_elsewhere(tmp_path, rates, name):
 
 
 @pytest.mark.parametrize("name", ["gradient_tracking", "quasi-global momentum"])
-def test_a_rate_of_0_that_was_not_looked_at_is_told_when_it_comes(tmp_path, rates, name):
+def test_a_rate_of_0_that_was_not_looked_at_is_told_when_it_comes(
+    tmp_path, rates, name, monkeypatch
+):
     """Of 2,000 epochs every other rate is asked for before the run."""
+    monkeypatch.setattr(rehearsal_of_optimizer, "MOST_EPOCHS", 1000)
     settings = (*NEED_RATES[name], "training.epochs=2000", rates("odd"))
     settings += (
         "evaluation.every_epochs=2000",
@@ -101,3 +109,16 @@ def test_optimizers_that_follow_gossip_are_refused_where_averages_take_several_r
         prepared(tmp_path, *settings, f"training.optimizer={{kind: {kind}, lr: 0.002}}")
     assert "choose one without, such as adam" in str(said.value)
     assert "\n" not in str(said.value)
+
+
+@dataclass
+class State:
+    """A vector in pieces, as of one tensor for each layer, and what counts."""
+
+    pieces: list
+    steps: torch.Tensor
+
+
+def test_a_vector_that_is_kept_in_pieces_is_one():
+    state = State(list(torch.zeros(1000).split(40)), torch.zeros(8))
+    assert flat_vectors(state, 1000) == 1

@@ -28,9 +28,9 @@ TOP_K = "compressor: {kind: top_k, keep: 0.1}"
 def tried(gossip, topology="ring"):
     overrides = [f"gossip={{{gossip}}}", f"topology={{kind: {topology}}}"]
     scenario, schedule = name_devices(load_scenario("scenarios/quickstart.yaml", overrides))
-    algorithm = make_algorithm(scenario, LAYOUT, schedule)
+    algorithm, other = (make_algorithm(scenario, LAYOUT, schedule) for _ in range(2))
     x = torch.randn(LAYOUT.numel, generator=torch.Generator().manual_seed(0)) / 10
-    return rehearse_algorithm(algorithm, x, schedule)
+    return rehearse_algorithm(algorithm, other, x, schedule)
 
 
 @pytest.mark.parametrize(

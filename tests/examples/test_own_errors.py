@@ -102,7 +102,7 @@ NO_ROUNDS = [
     (OPTIMIZER, "return AdamState(", "return (", "in a checkpoint: it is an object of type tuple"),
     (OPTIMIZER, "x.sub_(", "x.sub_(0 * nan *", "step_ fails at {file}:34: NameError"),
     (OPTIMIZER, "x.sub_(gamma", "x.sub_(torch.rand(()) * gamma", "two steps from the same state"),
-    (OPTIMIZER, "x.sub_(", "return x.sub(", "step_ returns a tensor and leaves x as it was; it mu"),
+    (OPTIMIZER, "x.sub_(", "return x.sub(", "and leaves x as it was; it must change x in place"),
     (
         OPTIMIZER,
         "kept: int = 2",
@@ -113,7 +113,7 @@ NO_ROUNDS = [
         OPTIMIZER,
         "torch.zeros_like(x), torch.zeros_like(x)",
         "x, torch.zeros_like(x)",
-        "no two of its tensors",
+        "state/m and x overlap in memory; clone one of them: gossip changes x, and all devices",
     ),
     (
         OPTIMIZER,
@@ -121,9 +121,100 @@ NO_ROUNDS = [
         "    steps: int = 0\n    past: tuple = __import__('time').gmtime(0)",
         "past is a struct_time, and comes back as a tuple",
     ),
+    (OPTIMIZER, "x.sub_(gamma", "x.data = x.sub(gamma", "step_ gives x other memory, so the model"),
+    (OPTIMIZER, "state.m.mul_", "state.v = g.abs_()\n        state.m.mul_", "v and g overlap in m"),
+    (
+        OPTIMIZER,
+        "pass  #",
+        "x.mul_(0.9)  #",
+        "after_gossip_ changes x; only step_ may, since gossip",
+    ),
+    (
+        OPTIMIZER,
+        "return AdamState(",
+        "x.zero_()\n        return AdamState(",
+        "init changes x; only",
+    ),
+    (
+        OPTIMIZER,
+        "x.sub_(",
+        "x.requires_grad_().data.sub_(",
+        "after step_ x requires a gradient; g h",
+    ),
+    (OPTIMIZER, "ops=14", "ops=-14", "work(n) has elementwise_ops -338380; must be a whole number"),
+    (OPTIMIZER, "ops=14", "ops=1.5", "work(n) has elementwise_ops 36255.0; must be a whole number"),
+    (OPTIMIZER, "kept: int = 2", "kept: int = -2", "kept is -2; must be a number of flat vectors"),
+    (
+        OPTIMIZER,
+        "@dataclass\n",
+        "@dataclass(frozen=True)\n",
+        "its dataclass is frozen, so nothing c",
+    ),
+    (
+        OPTIMIZER,
+        "torch.zeros_like(x), t",
+        "x.bfloat16(), t",
+        "state/m is torch.bfloat16, which check",
+    ),
+    (
+        OPTIMIZER,
+        "pass  #",
+        "state.steps = type(state)(x.clone(), x.clone())  #",
+        "state/steps is a AdamState, and comes back as a dict",
+    ),
+    (
+        SCHEDULE,
+        "return self",
+        "import random\n        return random.random() + self",
+        "when it is a",
+    ),
+    (
+        SCHEDULE,
+        "return self.least",
+        "return True or self.least",
+        "rate of epoch 0 is True; must be",
+    ),
     (SCHEDULE, "return self.least", "return -1 + self.least", "rate of epoch 0 is -0.95; must be"),
     (SCHEDULE, "self.base - self.least", "self.base - self.last", "at fails at {file}:15: Attrib"),
     (TASK, "delta=self.delta)", "delta=self.delta, reduction='none')", "must be one number with a"),
+    (TASK, "targets)) * len(targets)", "targets))", "as loss of 4 samples, and 0."),
+    (
+        TASK,
+        "return means",
+        "return {**means, 'accuracy': 72.0}",
+        "gives an accuracy of 72; must be a",
+    ),
+    (
+        TASK,
+        "return functional",
+        "return __import__('torch').rand(()) * functional",
+        "asked again for",
+    ),
+    (
+        TASK,
+        "return functional",
+        "targets += 1\n        return functional",
+        "loss changes targets, whi",
+    ),
+    (
+        TASK,
+        "(outputs[:, 0], t",
+        "(outputs[:, 0].detach().requires_grad_(), t",
+        "no gradient at the out",
+    ),
+    (
+        TASK,
+        '"""Mean over the batch; the',
+        'outputs.sum().backward()\n        """Mean',
+        "backward pass its",
+    ),
+    (
+        TASK,
+        "Huber:",
+        "Huber:\n    targets = 'float32'",
+        "targets is 'float32'; must be a Targets of",
+    ),
+    (TASK, '"worst_share"', '"distance"', "a metric is called distance; must be of a-z"),
     (TASK, '"loss": float(', '"los": float(', "sums(outputs, targets) has no loss"),
     (TASK, "int((errors", "((errors", "gives a tensor of torch.int64 and shape () as worst_share"),
     (TASK, "return means", "return {'loss': 1.0}", "summary(means) has no worst_share"),
@@ -303,10 +394,10 @@ def test_in_actors_too(tmp_path, started_ray):
 
 
 def test_in_an_evaluation(tmp_path):
-    """The first two succeed: before the run, and of the averaged model in round 1."""
+    """The first six succeed: five before the run, and of the averaged model in round 1."""
     changes = {
         "def sums(": "calls = []\n\n    def sums(",
-        "errors = (": "self.calls.append(1)\n        errors = 1 // (len(self.calls) < 3) * (",
+        "errors = (": "self.calls.append(1)\n        errors = 1 // (len(self.calls) < 7) * (",
     }
     path, file = broken(tmp_path, TASK, changes)
     with pytest.raises(OwnCodeError) as caught:

@@ -12,7 +12,7 @@ from small_fleets import assert_same_bits
 from edgesim import load_run
 from edgesim.assembly.preparation import prepare
 from edgesim.cli.answers import result_table
-from edgesim.errors import ScenarioError
+from edgesim.errors import OwnCodeError, ScenarioError
 from edgesim.scenario import load_scenario
 from edgesim.scenario.catalog import TASKS
 from edgesim.study.iteration import iteration_costs
@@ -126,3 +126,58 @@ def test_measures_by_hand():
     assert words["loss"] == pytest.approx(2 * np.log(4))
     with pytest.raises(ValueError, match="needs as many numbers in both"):
         task.loss(torch.zeros(2, 3), targets)
+
+
+NO_NUMBER = """
+from torch.nn import functional
+
+
+class Mine:
+    metrics = {"f1": "of no samples"}
+
+    def loss(self, outputs, targets):
+        return functional.cross_entropy(outputs, targets)
+
+    def sums(self, outputs, targets):
+        return {"loss": float(self.loss(outputs, targets)) * len(targets)}
+
+    def summary(self, means):
+        return {"loss": means["loss"], "f1": float("nan")}
+"""
+
+
+def run_of(tmp_path, body):
+    """A short run of quickstart with a task of this text."""
+    (tmp_path / "mine.py").write_text(body)
+    settings = (f"training.task={tmp_path}/mine.py:Mine", "training.rounds=4")
+    settings += ("evaluation={every_rounds: 1, samples: 20}", "data.train_samples=100")
+    return train(
+        EXAMPLES.parent / "scenarios" / "quickstart.yaml", tmp_path / "run", *settings, inline=True
+    )
+
+
+def test_a_measure_that_is_no_number_is_null_and_said(tmp_path):
+    """The training is not lost for it."""
+    run = run_of(tmp_path, NO_NUMBER)
+    assert run.summary["consensus_f1"] is None
+    (said,) = run.summary["warnings"]
+    assert said.startswith("f1 of the averaged model is nan at the end, and null in summary.json")
+    assert ("  f1", "no number") in result_table(run.summary, "place").rows
+    assert load_run(run.path).evaluations["f1"].isna().all()
+
+
+def test_what_a_task_gives_late_is_told_by_its_key(tmp_path):
+    """The check before the run evaluates five batches."""
+    changes = {
+        "def sums(": "calls = []\n\n    def sums(",
+        'return {"loss": float(': "self.calls.append(1)\n"
+        '        return {"loss"[: 4 - len(self.calls) // 7]: float(',
+    }
+    body = NO_NUMBER
+    for old, new in changes.items():
+        body = body.replace(old, new)
+    with pytest.raises(OwnCodeError) as caught:
+        run_of(tmp_path, body)
+    first, second = str(caught.value).splitlines()
+    assert first == "training.task: sums(outputs, targets) has no loss"
+    assert second.startswith("mend your code and start the run anew")

@@ -173,6 +173,7 @@ def summarise(
         divergence_warning(evaluations, prepared) or chance_warning(consensus, prepared),
         None if in_step else silence_warning(rounds, prepared.schedule),
         overdraft_warning(rounds, scenario.fleet.names),
+        _measure_warning(scenario, consensus),
         stay_warning(scenario, prepared.schedule.presence, left, training.num_rounds)
         if in_step
         else None,
@@ -219,8 +220,24 @@ def summarise(
 def _measures(scenario: Scenario, consensus: Mapping[str, Any]) -> dict[str, Any]:
     """What a task measures beside accuracy and loss; empty for one that measures nothing else."""
     names = list(make_task(scenario).metrics)
-    found = {f"consensus_{name}": consensus[name] for name in names}
+    found = {f"consensus_{name}": _or_null(consensus[name]) for name in names}
     return {"measures": names, **found} if names else {}
+
+
+def _measure_warning(scenario: Scenario, consensus: Mapping[str, Any]) -> str | None:
+    """That a measure of the task is no number at the end, such as a share of no samples."""
+    for name in make_task(scenario).metrics:
+        if not isfinite(value := consensus[name]):
+            return (
+                f"{name} of the averaged model is {value} at the end, and null in summary.json; "
+                "look at what training.task divides by"
+            )
+    return None
+
+
+def _or_null(value: float | None) -> float | None:
+    """A value that JSON can hold."""
+    return value if value is None or isfinite(value) else None
 
 
 def _on_own_samples(
@@ -229,9 +246,9 @@ def _on_own_samples(
     """The last evaluation on devices' own held-out samples; empty where there are none."""
     found: dict[str, float | None] = {}
     for name in (name for name in consensus if name.startswith("own_")):
-        values = [row[name] for row in of_devices if row[name] is not None]
+        values = [row[name] for row in of_devices if _or_null(row[name]) is not None]
         found |= {
-            f"consensus_{name}": consensus[name],
+            f"consensus_{name}": _or_null(consensus[name]),
             f"device_{name}_min": min(values, default=None),
             f"device_{name}_mean": sum(values) / len(values) if values else None,
             f"device_{name}_max": max(values, default=None),
