@@ -108,6 +108,8 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     """Import a name when it is first used."""
+    if name == "__version__":
+        return import_module("importlib.metadata").version("edgesim")
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value: object = getattr(import_module(_HOME_OF[name]), name)

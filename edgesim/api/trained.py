@@ -20,6 +20,7 @@ from edgesim.assembly.build import Compute, choose_compute, make_flat_model, mak
 from edgesim.assembly.preparation import prepare
 from edgesim.assembly.prepared_run import PreparedRun
 from edgesim.assembly.start_files import read_start
+from edgesim.code_version import CodeVersion, code_version
 from edgesim.data.batches import passes_over
 from edgesim.errors import EdgesimError, did_you_mean
 from edgesim.fleet.environment import check_own_parts
@@ -244,6 +245,7 @@ def trained_model(
         raise RunDirectoryError(
             f"{run.place}: its model has {values.x.size:,} parameters, and the scenario's has "
             f"{flat.parameters.numel():,} now; bring its code and data back"
+            f"{_or_update(environment)}"
         )
     flat.load_(torch.from_numpy(values.z), torch.from_numpy(values.buffers))
     # A module of its own: that of `flat` keeps its tensors in vectors, and its gradients too.
@@ -384,3 +386,11 @@ def _compute_here(scenario: Scenario) -> Compute:
     """Arithmetic on the CPU, also of a run that was on GPUs."""
     fleet = scenario.fleet.model_copy(update={"accelerator": "cpu"})
     return choose_compute(scenario.model_copy(update={"fleet": fleet}), 0)
+
+
+def _or_update(environment: Mapping[str, Any]) -> str:
+    """What may be the reason where nothing of one's own has changed."""
+    there, here = CodeVersion.of(environment), code_version()
+    if there.digest == here.digest:
+        return ""
+    return f", or read it with {there}, which made it: this is {here}"

@@ -12,6 +12,7 @@ from pathlib import Path
 from edgesim.calibration.calibrate import Calibration
 from edgesim.calibration.errors import CalibrationError
 from edgesim.calibration.fit import Fit
+from edgesim.code_version import code_version
 from edgesim.hardware.profiles import LayerTime
 from edgesim.quant.backends import describe_backend
 from edgesim.storage.files import LocalFiles
@@ -66,7 +67,7 @@ def write_profile(path: Path, text: str) -> None:
 
 
 def _head(found: Calibration, based_on: str) -> Iterator[str]:
-    yield "# A device as `edgesim calibrate` measured it, on one thread:"
+    yield f"# A device as `edgesim calibrate` of {code_version()} measured it, on one thread:"
     yield f"# {found.machine}."
     yield "# To use it elsewhere, copy the profile to hardware.profiles of your scenario, and"
     yield "# name it in fleet.profile. Figures are of this machine with what else ran on it."

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -57,7 +56,9 @@ Dashboard = Annotated[bool, typer.Option(help="Start the Ray dashboard with a ne
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        _out.print(f"edgesim {version('edgesim')}")
+        from edgesim.code_version import code_version
+
+        _out.print(str(code_version()))
         raise typer.Exit
 
 

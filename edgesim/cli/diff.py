@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgesim.report.runs import differing_settings, load_runs
+from edgesim.report.runs import differing_settings, load_runs, unlike_code
 from edgesim.results.columns import WALL_COLUMNS
 from edgesim.results.differences import compare_runs
 from edgesim.results.run_files import RunDirectoryError
@@ -31,6 +31,9 @@ def diff_table(first: str, second: str) -> tuple[Table, bool]:
     settings = differing_settings(runs)
     rows += [(key, "setting", " and ".join(values)) for key, values in settings.items()]
     is_same = not any(own.difference for own in found)
-    notes = (f"Left out, as they are of the machine: {', '.join(WALL_COLUMNS)}.",)
+    notes = (
+        f"Left out, as they are of the machine: {', '.join(WALL_COLUMNS)}.",
+        *unlike_code(runs),
+    )
     title = f"{first} and {second}"
     return Table(title, _COLUMNS, tuple(rows), notes, prose=frozenset(_COLUMNS[2:])), is_same

@@ -20,6 +20,7 @@ import torch
 
 from edgesim.assembly.build import Compute
 from edgesim.assembly.prepared_run import PreparedRun
+from edgesim.code_version import CodeVersion, code_version
 from edgesim.learning.accelerator import num_local_gpus
 from edgesim.quant.backends import describe_backend
 from edgesim.results.run_files import RunDirectoryError
@@ -32,6 +33,9 @@ PACKAGES = (
     *("edgesim", "ray", "torch", "torchvision", "numpy", "numba", "llvmlite", "networkx"),
     *("pandas", "pyarrow"),
 )
+
+_COMPUTING = ("torch", "numpy", "numba", "llvmlite")
+"""Packages whose versions may change bits."""
 
 
 def describe_environment(mode: str, compute: Compute) -> dict[str, Any]:
@@ -49,6 +53,7 @@ def describe_environment(mode: str, compute: Compute) -> dict[str, Any]:
         "eight_bit_backend": compute.backend and describe_backend(compute.backend),
         "torch_cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "packages": _versions(),
+        "code": code_version().written,
     }
 
 
@@ -99,25 +104,52 @@ def check_own_parts(place: str, scenario: Scenario, environment: Mapping[str, An
             )
 
 
-def other_arithmetic(began: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
-    """What a notice says where a run goes on with other instructions than it began with.
+def what_is_other(began: Mapping[str, Any], now: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What may change bits where a run goes on: as it is now, and as it was when the run began.
 
-    Only what models compute with is compared. A machine without a GPU computes nothing of a run
-    on the GPUs of a cluster.
+    Of the instructions only those are compared that models compute with. A machine without a GPU
+    computes nothing of a run on the GPUs of a cluster.
 
     Args:
         began: environment of the run when it began.
         now: the environment in which it goes on.
     """
+    here, there = CodeVersion.of(now), CodeVersion.of(began)
+    found = [(str(here), str(there))] if here.differs(there) else []
+    for name in _COMPUTING:
+        is_now, was = (of.get("packages", {}).get(name) for of in (now, began))
+        if is_now and was and is_now != was:
+            found.append((f"{name} {is_now}", f"{name} {was}"))
     instructions = "gpu" if now["accelerator"] == "cuda" else "torch_cpu_capability"
     for key in ("eight_bit_backend", instructions):
-        was, here = began.get(key), now[key]
-        if was and here and was != here:
-            return (
-                f"this machine computes with {here}, and the run began with {was}: last bits may "
-                "differ from those of an undisturbed run; resume where the run began to keep them"
-            )
-    return None
+        is_now, was = now[key], began.get(key)
+        if is_now and was and is_now != was:
+            return [*found, (is_now, was)]
+    return found
+
+
+def notices_of_resume(began: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What is said where a run goes on with other code or other instructions."""
+    return [
+        f"the run goes on with {here}, and began with {was}: bits may differ from those of an "
+        "undisturbed run; resume with what it began with to keep them"
+        for here, was in what_is_other(began, now)
+    ]
+
+
+def warnings_of_resumes(environment: Mapping[str, Any]) -> list[str]:
+    """What a finished run says of code or instructions with which it went on, each once.
+
+    Args:
+        environment: of the run, with those in which it was resumed.
+    """
+    found = (
+        f"the run went on with {here}, and began with {was}: bits may differ from those of an "
+        "undisturbed run"
+        for now in environment.get("resumed", [])
+        for here, was in what_is_other(environment, now)
+    )
+    return list(dict.fromkeys(found))
 
 
 def what_differs(prepared: PreparedRun, compute: Compute, environment: Mapping[str, Any]) -> str:
@@ -146,7 +178,14 @@ def what_differs(prepared: PreparedRun, compute: Compute, environment: Mapping[s
         if samples.get(split, digest) != digest:
             return f"the {split} samples ({named}) are not those that this run began with"
     of_model = ", or the files of the model" if prepared.files_digest else ""
-    return f"the data ({named}){of_model}, or what edgesim makes of them, have changed"
+    here, there = code_version(), CodeVersion.of(environment)
+    if here.differs(there):
+        return (
+            f"this is {here}, and this run began with {there}, which may count the same settings "
+            f"otherwise; else the data ({named}){of_model} have changed"
+        )
+    unknown = "" if there.digest else ", or edgesim was updated"
+    return f"the data ({named}){of_model}, or what edgesim makes of them, have changed{unknown}"
 
 
 @cache

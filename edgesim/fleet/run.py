@@ -26,7 +26,7 @@ from edgesim.fleet.environment import (
     check_own_parts,
     describe_environment,
     described_content,
-    other_arithmetic,
+    notices_of_resume,
     what_differs,
 )
 from edgesim.fleet.inline import InlineFleet
@@ -207,7 +207,7 @@ def _resume(
                 "would give another result; bring it back, or start anew"
             )
         now = describe_environment(mode, compute)
-        if notice := other_arithmetic(environment, now):
+        for notice in notices_of_resume(environment, now):
             say(view.console, notice)
         resumed = [*environment.get("resumed", []), now]
         directory.write_json("environment.json", {**environment, "resumed": resumed})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from errno import EINVAL
+from errno import EINVAL, EISDIR
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
@@ -98,6 +98,10 @@ def read_start_values(path: Path) -> StartValues:
     except OSError as error:
         if error.errno == EINVAL:  # torch sought a place that a file cut short does not have
             raise StartValuesError(f"{path}: is damaged: a part of it is missing") from error
+        if error.errno == EISDIR:
+            raise StartValuesError(
+                f"{path}: is a folder; of a run, write a file with `edgesim export RUN FILE.pt`"
+            ) from error
         raise StartValuesError(f"{path}: can't be read: {error.strerror}") from error
     except Exception as error:  # torch reads any bytes as a pickle, which may raise anything
         raise StartValuesError(

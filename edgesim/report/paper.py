@@ -10,7 +10,7 @@ import numpy as np
 
 from edgesim.report.departures import departure_notes
 from edgesim.report.errors import ReportError
-from edgesim.report.runs import ReportedRun, published_samples, trained_alike
+from edgesim.report.runs import ReportedRun, published_samples, trained_alike, unlike_code
 from edgesim.report.seeds import by_group, one_per_seed, repeated_seeds
 from edgesim.study.tables.table import Table
 
@@ -70,7 +70,7 @@ def paper_table(runs: Sequence[ReportedRun]) -> Table | None:
             "about the paper's."
         )
     names = [f"{', '.join(row[:2])}, skew {row[3]}, {row[4]}" for row in rows]
-    notes += repeated_seeds(targets, trained_alike)
+    notes += [*repeated_seeds(targets, trained_alike), *unlike_code(targets)]
     notes += departure_notes([(n, runs[0]) for n, runs in zip(names, members, strict=True)])
     if unfinished:
         notes.append(f"{unfinished} runs are not finished and not counted.")

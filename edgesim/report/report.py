@@ -25,7 +25,7 @@ from edgesim.report.graph_figure import graph_figure
 from edgesim.report.page import Notes, Part, Section, page
 from edgesim.report.paper import paper_table, required_paper_table
 from edgesim.report.reaching import reaching_tables
-from edgesim.report.runs import ReportedRun, check_comparable, load_runs
+from edgesim.report.runs import ReportedRun, check_comparable, load_runs, unlike_code
 from edgesim.report.seeds import repeated_seeds
 from edgesim.report.spending import charge_figure
 from edgesim.report.summary import device_rows, in_short, results_table, settings_table, turned
@@ -199,7 +199,7 @@ def _top(
 ) -> list[Part]:
     parts: list[Part] = []
     several = len(runs) > 1
-    others = [*others, *repeated_seeds(runs)]
+    others = [*others, *repeated_seeds(runs), *unlike_code(runs)]
     wrong = [troubles(run, table) for run, table in zip(runs, devices, strict=True)]
     if not several:
         wrong[0] = [*others, *wrong[0]]

@@ -223,8 +223,8 @@ def locate(location: Key) -> Place:
             continue
         elif list_slot := slot.list_member(part):
             place = Place(place.key, list_slot, place.holder)
-        elif slot.item and isinstance(part, int):
-            place = Place((*place.key, part), slot.item, place.holder)
+        elif slot.element and isinstance(part, int):
+            place = Place((*place.key, part), slot.element, place.holder)
         else:
             break
         section = _only_section(place.slot)

@@ -54,6 +54,7 @@ def notices(studied: StudiedScenario, num_rounds: int) -> list[str]:
         *influence_notices(studied),
         *_mixing_notices(studied),
         *taken_over_notices(scenario),
+        *untimed_notices(studied),
         *battery_notices(studied),
     ]
 
@@ -133,16 +134,43 @@ def _mixing_notices(studied: StudiedScenario) -> list[str]:
 
 def taken_over_notices(scenario: Scenario) -> list[str]:
     """What measured profiles, as `edgesim calibrate` writes them, have from another profile."""
-    fleet = scenario.fleet
-    groups = fleet.devices if isinstance(fleet.devices, tuple) else ()
-    in_use = {fleet.profile, *(group.profile for group in groups)}
     return [
         f"the profile {profile.name} has measured times, but {', '.join(keys)} of "
         f"{profile.based_on}: so energy is not that of the measured device; give what you know of "
         "it in hardware.profiles"
-        for profile in scenario.hardware.profiles
-        if profile.name in in_use and profile.layer_times and (keys := _taken_over(profile))
+        for profile in _measured_profiles(scenario)
+        if (keys := _taken_over(profile))
     ]
+
+
+def untimed_notices(studied: StudiedScenario) -> list[str]:
+    """Kinds of layers of which measured profiles in use, such as older ones, have no times."""
+    profiles = _measured_profiles(studied.scenario)
+    if not profiles:
+        return []
+    work = studied.model.step_work.total + studied.optimizer.work(studied.model.num_trainable)
+    work += studied.algorithm.work(1, 1)
+    kinds = dict.fromkeys(layers.kind for layers in work.layers)
+    missing = {
+        profile.name: [kind for kind in kinds if kind not in timed]
+        for profile in profiles
+        for timed in [{time.layer for time in profile.layer_times or ()}]
+    }
+    return [
+        f"the profile {name} has no times of {listed(lacking)}: these go by its rates, which says "
+        "less; measure it anew with `edgesim calibrate`"
+        for name, lacking in missing.items()
+        if lacking
+    ]
+
+
+def _measured_profiles(scenario: Scenario) -> list[ProfileSection]:
+    """Profiles in use that have times of layers."""
+    fleet = scenario.fleet
+    groups = fleet.devices if isinstance(fleet.devices, tuple) else ()
+    in_use = {fleet.profile, *(group.profile for group in groups)}
+    own = scenario.hardware.profiles
+    return [profile for profile in own if profile.name in in_use and profile.layer_times]
 
 
 def _taken_over(profile: ProfileSection) -> list[str]:

@@ -15,7 +15,7 @@ from edgesim.results.run import Run
 from edgesim.scenario.plain import in_yaml
 from edgesim.storage.store import Store
 from edgesim.sweeps.directory import NOT_FINISHED, is_finished, read_failures, read_plan
-from edgesim.sweeps.sameness import Contents, environment_of
+from edgesim.sweeps.sameness import Contents, environment_of, warnings_of_code
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -163,12 +163,13 @@ def load_sweep(place: str | Path) -> SweepResults:
     store = Store.at(str(place))
     plan, failures = read_plan(store), read_failures(store)
     keys, tables, missing, told = tuple(plan["keys"]), [], {}, {}
-    contents = Contents()
+    contents, environments = Contents(), {}
     for name, cell in plan["cells"].items():
         if not is_finished(store, name):
             missing[name] = failures.get(name, NOT_FINISHED)
             continue
-        contents.add(cell["scenario"], environment_of(store, name), f"cell {name}")
+        environments[name] = environment_of(store, name)
+        contents.add(cell["scenario"], environments[name], f"cell {name}")
         run = load_run(f"{store.url}/{name}")
         if of_cell := run.summary.get("warnings"):
             told[name] = tuple(of_cell)
@@ -177,6 +178,8 @@ def load_sweep(place: str | Path) -> SweepResults:
             rows = rows.assign(averaging_rate_found=run.summary["averaging_rate"])
         front = pd.DataFrame({"cell": name, **settings}, index=rows.index)
         tables.append(pd.concat([front, rows.drop(columns=_OF_DEVICES, errors="ignore")], axis=1))
+    for name, warning in warnings_of_code(environments).items():
+        told[name] = (*told.get(name, ()), warning)
     columns = ["cell", *keys, "round", "epoch", *_FIGURES]
     found = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=columns)
     if missing:

@@ -39,7 +39,7 @@ from edgesim.sweeps.directory import (
 from edgesim.sweeps.load import SweepResults, load_sweep
 from edgesim.sweeps.pool import Event, Task, run_tasks
 from edgesim.sweeps.progress import shown_progress
-from edgesim.sweeps.sameness import known_contents
+from edgesim.sweeps.sameness import known_contents, other_code
 
 _OPTIONS = ("sweep", "only", "out", "workers", "address", "on_event", "progress")
 
@@ -171,7 +171,7 @@ def check_cells(planned: Sweep, place: str, name: str) -> list[str]:
         checked = check(cell.scenario, f"{name}: cell {cell.name}", reads_images=False)
         said.update(checked.notices)
     lines = [f"{notice} ({count} of {len(planned.wanted)} cells)" for notice, count in said.items()]
-    return [*lines, *_notice_of_norms(planned)]
+    return [*lines, *_notice_of_norms(planned), *other_code(store, planned)]
 
 
 def _notice_of_norms(planned: Sweep) -> list[str]:

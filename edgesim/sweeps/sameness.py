@@ -5,10 +5,12 @@ A sweep goes on for days. Meanwhile somebody edits a file, or replaces the data.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from edgesim.code_version import CodeVersion, code_version
 from edgesim.results.run_files import RunFiles
 from edgesim.results.test_samples import settings_of_test_samples
 from edgesim.scenario.own_parts import own_parts
@@ -85,6 +87,43 @@ def known_contents(store: Store, planned: Sweep) -> Contents:
             scenario = cell.scenario.model_dump(mode="json")
             contents.add(scenario, environment_of(store, cell.name), f"cell {cell.name}")
     return contents
+
+
+def other_code(store: Store, planned: Sweep) -> list[str]:
+    """A notice of finished cells that other code of edgesim has made than runs here."""
+    made = {cell.name for cell in planned.cells if is_finished(store, cell.name)}
+    here = code_version()
+    codes = (CodeVersion.of(environment_of(store, name)) for name in sorted(made))
+    others = Counter(str(code) for code in codes if here.differs(code))
+    if not others:
+        return []
+    said = ", ".join(f"{count} by {code}" for code, count in others.items())
+    notice = (
+        f"{store.url}: of {len(made)} finished cells other code has made {said}, and this is "
+        f"{here}: results may differ for that alone; run the sweep anew with another --out, or go "
+        "on with the code that began it"
+    )
+    return [notice]
+
+
+def warnings_of_code(environments: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Cells that other code of edgesim has made than most, each with a warning.
+
+    Args:
+        environments: of finished cells, by name.
+    """
+    codes = {name: CodeVersion.of(environment) for name, environment in environments.items()}
+    known = {name: code for name, code in codes.items() if code.digest}
+    counted = Counter(code.digest for code in known.values())
+    if len(counted) < 2:
+        return {}
+    digest, number = counted.most_common(1)[0]
+    most = next(code for code in known.values() if code.digest == digest)
+    return {
+        name: f"made by {code}, and {number} cells by {most}: results may differ for that alone"
+        for name, code in known.items()
+        if code.differs(most)
+    }
 
 
 def environment_of(store: Store, cell: str) -> dict[str, Any]:

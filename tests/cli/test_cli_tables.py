@@ -20,10 +20,12 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
+import edgesim
 from edgesim.cli import main
 from edgesim.cli.answers import number, result_table
 from edgesim.cli.listing import catalog_table
 from edgesim.cli.tables import LEAST_PROSE, show, table_lines
+from edgesim.code_version import code_version
 from edgesim.data.published import PUBLISHED
 from edgesim.hardware.catalog import PROFILES
 from edgesim.study.tables.table import Table
@@ -270,13 +272,12 @@ def test_a_usage_error_takes_two_lines(words, capsys, monkeypatch):
 
 
 def test_the_version_is_said(capsys, monkeypatch):
-    from importlib.metadata import version
-
     monkeypatch.setattr(sys, "argv", ["edgesim", "--version"])
     with pytest.raises(SystemExit) as ended:
         main()
     assert not ended.value.code
-    assert capsys.readouterr().out == f"edgesim {version('edgesim')}\n"
+    assert capsys.readouterr().out == f"{code_version()}\n"
+    assert str(code_version()).startswith(f"edgesim {edgesim.__version__} (")
 
 
 def test_an_error_of_one_line_is_one_line():

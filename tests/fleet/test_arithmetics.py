@@ -9,7 +9,8 @@ import torch
 from interrupted_runs import resumed
 
 from edgesim.assembly.build import Compute
-from edgesim.fleet.environment import other_arithmetic
+from edgesim.code_version import CodeVersion, code_version
+from edgesim.fleet.environment import notices_of_resume
 from edgesim.fleet.on_ray.arithmetics import Arithmetics, Built
 from edgesim.quant.kernels.products import amx, native
 
@@ -45,8 +46,21 @@ def test_a_run_that_goes_on_with_other_instructions_is_told_so(tmp_path, runs, m
     began = environment["torch_cpu_capability"]
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: other or began)
     resumed(tmp_path)
-    notice = f"this machine computes with {other}, and the run began with {began}: "
+    notice = f"the run goes on with {other}, and began with {began}: "
     assert (notice in (tmp_path / "resume.log").read_text()) == bool(other)
+
+
+def test_a_run_that_goes_on_with_other_code_is_told_so_and_says_so_when_it_is_finished(
+    tmp_path, runs, monkeypatch
+):
+    runs.interrupted(tmp_path / "run", at_step=11)
+    was, now = code_version(), CodeVersion("0.2.0", "f" * 32, "abc")
+    monkeypatch.setattr("edgesim.fleet.environment.code_version", lambda: now)
+    run = resumed(tmp_path)
+    said = "the run goes on with edgesim 0.1.0 (commit abc, code ffffffff), and began with "
+    assert f"{said}{was}: bits may differ" in (tmp_path / "resume.log").read_text()
+    warning = "the run went on with edgesim 0.1.0 (commit abc, code ffffffff), and began with "
+    assert sum(said.startswith(warning) for said in run.summary["warnings"]) == 1
 
 
 ON_CPU = {
@@ -54,6 +68,7 @@ ON_CPU = {
     "gpu": None,
     "eight_bit_backend": None,
     "torch_cpu_capability": "AVX2",
+    "packages": {"torch": "2.13.0", "pandas": "3.0"},
 }
 ON_GPU = ON_CPU | {"accelerator": "cuda", "gpu": "H100"}
 OTHERS = {
@@ -68,12 +83,14 @@ OTHERS = {
         ON_CPU | {"eight_bit_backend": "int8_cpu (tiles)"},
         "int8_cpu (tiles)",
     ),
+    "torch": (ON_CPU, ON_CPU | {"packages": {"torch": "2.14.0", "pandas": "3.1"}}, "torch 2.14.0"),
+    "code on no record": (ON_CPU, ON_CPU | {"code": {"digest": "1", "commit": None}}, None),
 }
 
 
 @pytest.mark.parametrize("what", OTHERS)
 def test_only_what_computes_is_compared(what):
     began, now, told = OTHERS[what]
-    said = other_arithmetic(began, now)
-    assert (said is None) == (told is None)
-    assert told is None or said.startswith(f"this machine computes with {told}, and the run began")
+    said = notices_of_resume(began, now)
+    assert len(said) == (told is not None)
+    assert told is None or said[0].startswith(f"the run goes on with {told}, and began with ")

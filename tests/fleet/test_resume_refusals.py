@@ -64,6 +64,11 @@ def test_a_device_without_a_sound_checkpoint_ends_the_attempt_and_loses_nothing(
             r"the data \(data.source: digits\), or what edgesim makes of them, have changed",
         ),
         (
+            {"code": {"digest": "0" * 32, "commit": None}},
+            r"this is edgesim .*, and this run began with edgesim 0.1.0 \(code 00000000\), which",
+        ),
+        ({"code": {}}, "or what edgesim makes of them, have changed, or edgesim was updated: goin"),
+        (
             {"samples": {"training": "0" * 32, "test": "0" * 32}},
             r"the training samples \(data.source: digits\) are not those that this run began with",
         ),
@@ -72,7 +77,7 @@ def test_a_device_without_a_sound_checkpoint_ends_the_attempt_and_loses_nothing(
             "the arithmetic is cpu, fp32, and this run began with cuda, fp32",
         ),
     ],
-    ids=["data", "samples", "arithmetic"],
+    ids=["data", "code", "code on no record", "samples", "arithmetic"],
 )
 def test_a_run_with_other_data_or_arithmetic_is_not_resumed(tmp_path, runs, changes, said):
     runs.interrupted(tmp_path / "run", at_step=11)

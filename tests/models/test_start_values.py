@@ -195,6 +195,11 @@ def test_paths_are_relative_to_the_scenario_and_cells_are_held_to_one_file(train
         edgesim.sweep(scenario, cells, out=tmp_path / "sweep", workers=1)
 
 
+def test_a_folder_is_told_what_makes_a_file_of_it(tmp_path):
+    with pytest.raises(StartValuesError, match=r"is a folder; of a run, .*`edgesim export RUN"):
+        read_start_values(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [

@@ -13,7 +13,7 @@ from edgesim.report.curves import curve_figures
 from edgesim.report.ends import device_table
 from edgesim.report.paper import required_paper_table
 from edgesim.report.report import report_page
-from edgesim.report.runs import load_runs
+from edgesim.report.runs import load_runs, unlike_code
 from edgesim.report.seeds import in_means, one_per_seed, repeated_seeds
 from edgesim.report.units import percent
 
@@ -124,3 +124,17 @@ def test_a_row_of_the_paper_counts_a_seed_once(places):
     row = dict(zip(found.columns, found.rows[0], strict=True))
     assert row["runs"] == "2"
     assert repeated_seeds(runs)[0] in found.notes
+
+
+def test_runs_that_different_code_has_made_are_named(places):
+    first, second, third = load_runs(places)
+    assert not unlike_code([first, second, third])
+    code = {"digest": "0123456789abcdef", "commit": "abc"}
+    other = replace(second, environment={**second.environment, "code": code})
+    unknown = replace(third, environment={**third.environment, "code": {}})
+    (said,) = unlike_code([first, other, unknown])
+    assert said.endswith(
+        f"{second.label} by edgesim 0.1.0 (commit abc, code 01234567); "
+        f"{third.label} by edgesim 0.1.0, code not on record."
+    )
+    assert said in report_page([first, other, unknown])

@@ -86,6 +86,16 @@ from test_scenario_files import LEAST, error_of, write
             ),
         ),
         ("{kind: ring}", "{kind: rng}", "topology.kind is the text 'rng'; must be one of "),
+        (
+            "{kind: ring}",
+            "{kind: rings}",
+            "trace, cycle, or package.module:Name or ./file.py:Name; did you mean ring?",
+        ),
+        (
+            "name: least",
+            "name: least\nhardware: {profiles: [{name: a, layer_times: [{layer: sgd_updat}]}]}",
+            "profiles[0].layer_times[0].layer is the text 'sgd_updat'; must be one of first_con",
+        ),
         ("{kind: ring}", "{kind: [ring]}", "topology.kind is a list; must be one of directed_"),
         ("{kind: ring}", "ring", "topology is the text 'ring'; must be a mapping with the key"),
         ("{kind: ring}", "ring", "did you mean {kind: ring}?"),

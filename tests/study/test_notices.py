@@ -99,6 +99,21 @@ def test_what_a_measured_profile_has_from_another_is_named(figures, taken_over):
     assert not said(f", {TIMES}", "raspberry-pi-5")
 
 
+def test_kinds_of_layers_without_times_in_a_measured_profile_are_named():
+    """As in profiles that an older edgesim has measured."""
+    mine = f"hardware.profiles=[{{{MINE}, {TIMES}}}]"
+
+    def said(*overrides):
+        scenario = load_scenario(SCENARIOS / "quickstart.yaml", (mine, *overrides))
+        return module.untimed_notices(studied_scenario(scenario))
+
+    (text,) = said("fleet.profile=mine")
+    assert text.startswith("the profile mine has no times of ends_fp32, ")
+    assert "sgd_update" in text
+    assert "linear_fp32" not in text
+    assert not said("fleet.profile=raspberry-pi-5")
+
+
 @pytest.mark.parametrize("pace", ["free", "lockstep"])
 @pytest.mark.parametrize("table", ["profile", "horowitz_45nm"])
 def test_a_battery_that_cannot_pay_for_the_first_round_is_said(pace, table):

@@ -1,9 +1,13 @@
 """Cells of a sweep begin with the same samples, files and own code, or are refused."""
 
+import re
+
 import numpy as np
 import pytest
 
 import edgesim
+from edgesim.code_version import CodeVersion, code_version
+from edgesim.sweeps.sameness import warnings_of_code
 
 SHORT = {"training__rounds": 4, "evaluation__every_rounds": 2}
 ONE_MORE = ({"grid": {"seed": [1]}}, {"grid": {"seed": [1, 2]}})
@@ -92,3 +96,22 @@ def test_cells_that_are_tested_on_unlike_samples_are_told_and_not_averaged(tmp_p
         edgesim.SweepError, match="samples of cell seed=2 differ from those of cell"
     ):
         edgesim.load_sweep(tmp_path / "s")
+
+
+def test_finished_cells_that_other_code_of_edgesim_has_made_are_said(tmp_path, monkeypatch):
+    swept(tmp_path, ONE_MORE[0])
+    other = CodeVersion("0.1.0", "f" * 32, "abc")
+    monkeypatch.setattr("edgesim.sweeps.sameness.code_version", lambda: other)
+    said = f"of 1 finished cells other code has made 1 by {code_version()}, and this is {other}: "
+    with pytest.warns(edgesim.ScenarioWarning, match=re.escape(said)):
+        assert len(swept(tmp_path, ONE_MORE[1]).final) == 2
+
+
+def test_results_name_cells_that_other_code_has_made_than_most():
+    new, old, unknown = ({"code": {"digest": digest}} for digest in ("b" * 32, "a" * 32, ""))
+    environments = {"1": old, "2": new, "3": unknown, "4": new}
+    assert warnings_of_code(environments | {"1": new}) == {}
+    ((name, said),) = warnings_of_code(environments).items()
+    assert name == "1"
+    assert "(code aaaaaaaa), and 2 cells by" in said
+    assert said.endswith("(code bbbbbbbb): results may differ for that alone")

@@ -23,6 +23,7 @@ from edgesim.assembly.gossip import (
 from edgesim.assembly.prepared_run import PreparedRun
 from edgesim.data.shape import DataShape
 from edgesim.device.trainer import DivergedError
+from edgesim.fleet.environment import warnings_of_resumes
 from edgesim.fleet.recording.chance import chance_warning
 from edgesim.fleet.recording.departures import departures, stay_warning, without_model
 from edgesim.fleet.recording.divergence import divergence_warning
@@ -174,6 +175,7 @@ def summarise(
         None if in_step else silence_warning(rounds, prepared.schedule),
         overdraft_warning(rounds, scenario.fleet.names),
         _measure_warning(scenario, consensus),
+        *warnings_of_resumes(environment),
         stay_warning(scenario, prepared.schedule.presence, left, training.num_rounds)
         if in_step
         else None,

@@ -1,0 +1,88 @@
+"""Which code of edgesim runs here: versions alone do not tell two checkouts apart."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from hashlib import blake2b
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+_PACKAGES = ("edgesim", "topologies")
+_SHORT = 8  # characters of a digest that people are shown
+_GIT = ("git", "describe", "--always", "--dirty=, changed", "--abbrev=9", "--exclude=*")
+_GIT_S = 10.0  # after which a checkout on a slow disk has no commit
+
+
+@dataclass(frozen=True, slots=True)
+class CodeVersion:
+    """Code of edgesim.
+
+    Attributes:
+        version: of the package.
+        digest: of all its Python files; empty if it is not on record.
+        commit: of git, with `, changed` where files differ from it; None if the code is no
+            checkout.
+    """
+
+    version: str
+    digest: str
+    commit: str | None
+
+    @classmethod
+    def of(cls, environment: Mapping[str, Any]) -> CodeVersion:
+        """The code with which a run began, by its environment.json."""
+        code = environment.get("code", {})
+        return cls(
+            environment.get("packages", {}).get("edgesim", "of an unknown version"),
+            code.get("digest", ""),
+            code.get("commit"),
+        )
+
+    @property
+    def written(self) -> dict[str, str | None]:
+        """As environment.json has it, which has the version among those of all packages."""
+        return {"digest": self.digest, "commit": self.commit}
+
+    def differs(self, other: CodeVersion) -> bool:
+        """Whether it is other code; not if one of them is not on record."""
+        return bool(self.digest and other.digest and self.digest != other.digest)
+
+    def __str__(self) -> str:
+        known = [f"commit {self.commit}"] if self.commit else []
+        known += [f"code {self.digest[:_SHORT]}"] if self.digest else []
+        return f"edgesim {self.version}" + (f" ({', '.join(known)})" if known else "")
+
+
+@cache
+def code_version() -> CodeVersion:
+    """The code that runs here, as its files were when it was first asked for."""
+    root = Path(__file__).resolve().parents[1]
+    return CodeVersion(version("edgesim"), digest_of(root), _commit(root))
+
+
+def digest_of(root: Path) -> str:
+    """Digest of all Python files of the packages in a folder."""
+    digest = blake2b(digest_size=16)
+    for package in _PACKAGES:
+        for path in sorted((root / package).rglob("*.py")):
+            content = path.read_bytes()
+            name = path.relative_to(root).as_posix().encode()
+            digest.update(b"%d %s %d " % (len(name), name, len(content)) + content)
+    return digest.hexdigest()
+
+
+def _commit(root: Path) -> str | None:
+    """The commit of a checkout; None if there is none, or no git that could say."""
+    if not (root / ".git").exists():
+        return None
+    try:
+        found = subprocess.run(  # noqa: S603 (constant words)
+            _GIT, cwd=root, capture_output=True, text=True, check=True, timeout=_GIT_S
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return found.stdout.strip() or None
