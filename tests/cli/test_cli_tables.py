@@ -11,6 +11,7 @@ import struct
 import subprocess
 import sys
 import termios
+from importlib.metadata import version
 from io import StringIO
 from pathlib import Path
 
@@ -20,7 +21,6 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-import edgesim
 from edgesim.cli import main
 from edgesim.cli.answers import number, result_table
 from edgesim.cli.listing import catalog_table
@@ -277,7 +277,7 @@ def test_the_version_is_said(capsys, monkeypatch):
         main()
     assert not ended.value.code
     assert capsys.readouterr().out == f"{code_version()}\n"
-    assert str(code_version()).startswith(f"edgesim {edgesim.__version__} (")
+    assert str(code_version()).startswith(f"edgesim {version('edgesim')} (")
 
 
 def test_an_error_of_one_line_is_one_line():
