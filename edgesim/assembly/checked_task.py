@@ -44,10 +44,12 @@ class CheckedTask:
         """As `Task.loss`.
 
         Raises:
-            OwnCodeError: it is no number with a gradient.
+            OwnCodeError: it is no number with a gradient, or not finite for finite outputs.
         """
         loss = self.own.loss(outputs, targets)
         _refuse(wrong_loss(loss, needs_gradient=torch.is_grad_enabled()))
+        if not torch.isfinite(loss).all() and torch.isfinite(outputs).all():
+            _refuse(f"loss gives {float(loss)} for outputs that are finite")
         return loss
 
     def sums(self, outputs: Tensor, targets: Tensor) -> Mapping[str, float]:

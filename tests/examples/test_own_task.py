@@ -181,3 +181,14 @@ def test_what_a_task_gives_late_is_told_by_its_key(tmp_path):
     first, second = str(caught.value).splitlines()
     assert first == "training.task: sums(outputs, targets) has no loss"
     assert second.startswith("mend your code and start the run anew")
+
+
+def test_a_loss_that_is_not_finite_is_the_tasks_own_where_outputs_are(tmp_path):
+    """It is not blamed on the learning rate."""
+    body = NO_NUMBER.replace(
+        "        return functional.cross_entropy(outputs, targets)\n",
+        "        self.calls = getattr(self, 'calls', 0) + 1\n"
+        "        return functional.cross_entropy(outputs, targets) / (self.calls < 20)\n",
+    )
+    with pytest.raises(OwnCodeError, match="loss gives inf for outputs that are finite"):
+        run_of(tmp_path, body)
