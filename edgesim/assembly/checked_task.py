@@ -49,7 +49,7 @@ class CheckedTask:
         loss = self.own.loss(outputs, targets)
         _refuse(wrong_loss(loss, needs_gradient=torch.is_grad_enabled()))
         if not torch.isfinite(loss).all() and torch.isfinite(outputs).all():
-            _refuse(f"loss gives {float(loss)} for outputs that are finite")
+            _refuse(f"loss gives {float(loss.detach())} for outputs that are finite")
         return loss
 
     def sums(self, outputs: Tensor, targets: Tensor) -> Mapping[str, float]:
