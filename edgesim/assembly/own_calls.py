@@ -103,6 +103,12 @@ def flat_vectors(state: object, numel: int) -> float:
     return sum(array.nbytes for array in large) / (FLOAT_BYTES * numel)
 
 
+def vectors_of_any_type(state: object, numel: int) -> float:
+    """All that a state holds, in flat vectors of fp32; a vector may be in parts, or of 8 bits."""
+    arrays = Packed.of(state, "state").arrays.values()
+    return sum(array.nbytes for array in arrays) / (FLOAT_BYTES * numel)
+
+
 def check_kept(key: str, state: object) -> None:
     """Refuse a state that can't be written to a checkpoint and read back."""
     arrays: Arrays = {}

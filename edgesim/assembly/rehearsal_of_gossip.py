@@ -18,6 +18,7 @@ from edgesim.assembly.own_calls import (
     flat_vectors,
     new_rng,
     shown,
+    vectors_of_any_type,
 )
 from edgesim.assembly.trial_of_gossip import (
     ALGORITHM,
@@ -41,9 +42,7 @@ from edgesim.gossip.optional_members import (
     Disagreement,
     NeededExchanges,
 )
-from edgesim.hardware.widths import FLOAT_BYTES
 from edgesim.learning.parameters import ParameterLayout
-from edgesim.storage.state_tree import Packed
 from topologies import Schedule, first_exchange
 
 COMPRESSOR = "gossip.compressor.kind"
@@ -168,11 +167,7 @@ def _check_memory(algorithm: Algorithm[Any], states: Sequence[Any], degree: int)
             f"{ALGORITHM}: {says}; the state holds {held:.3g}: say so, since memory is counted by "
             "it"
         )
-    # Of all kinds: a vector may be kept in parts, or in other types.
-    in_all = max(
-        sum(array.nbytes for array in Packed.of(state, "state").arrays.values()) for state in states
-    )
-    vectors = in_all / (FLOAT_BYTES * numel) - 1
+    vectors = max(vectors_of_any_type(state, numel) for state in states) - 1
     if vectors < kept - VECTOR_ERROR:
         return f"{ALGORITHM}: {says}; the state held {vectors:.3g} when it was tried"
     return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
 from typing import NamedTuple
 
@@ -64,9 +64,9 @@ def rehearse_task(
     flat.load_(parameters, buffers)
     loss = _loss(task, trained, targets)
     sums = _sums(task, evaluated, targets)
-    means = {name: total / len(targets) for name, total in sums.items()}
-    figures = called(TASK, "summary", task.summary, means)
-    _refuse(wrong_summary(figures, task.metrics))
+    if not isfinite(sums["loss"]):
+        raise ScenarioError(f"{TASK}: sums gives {sums['loss']} as loss of the first outputs")
+    figures = _figures(task, [sums], len(targets))
     for one in (task, make()):
         again = _sums(one, evaluated, targets)
         is_same = repr(dict(sums)) == repr(dict(again))  # nan included
@@ -78,7 +78,7 @@ def rehearse_task(
     return tuple(
         notice
         for notice in (
-            _check_sums(task, evaluated, targets, sums),
+            _check_sums(task, evaluated, targets, figures),
             _notice_of_loss(task, trained, targets, loss),
         )
         if notice
@@ -119,13 +119,15 @@ def _check_declarations(task: Task) -> None:
     if isinstance(task, nn.Module) and any(p.requires_grad for p in task.parameters()):
         raise ScenarioError(
             f"{TASK}: the task has parameters of its own, which nobody would train or send; put "
-            "them into the model"
+            "them into the model, or freeze them: requires_grad_(False)"
         )
 
 
 def _outputs(model: nn.Module, inputs: Tensor) -> Tensor:
     outputs: Tensor = called(MODEL, "a forward pass", model, inputs)
     expect(MODEL, "a forward pass", outputs, Tensor)
+    if not outputs.is_floating_point():
+        raise ScenarioError(f"{MODEL}: a forward pass gives {shown(outputs)}; must be of floats")
     return outputs
 
 
@@ -147,6 +149,11 @@ def _loss(task: Task, outputs: Tensor, targets: Tensor) -> _Loss:
     value = float(loss.detach())
     if not isfinite(value):
         raise ScenarioError(f"{TASK}: the loss of the first outputs is {value}")
+    if not torch.isfinite(gradient).all():
+        raise ScenarioError(
+            f"{TASK}: the loss of the first outputs is finite, and its gradient is not; look for a "
+            "root or a norm of 0"
+        )
     return _Loss(value, gradient)
 
 
@@ -160,44 +167,63 @@ def _sums(task: Task, outputs: Tensor, targets: Tensor) -> Mapping[str, float]:
     with torch.no_grad():
         sums: Mapping[str, float] = called(TASK, "sums", task.sums, at, own)
     _refuse(wrong_sums(sums))
-    if not isfinite(sums["loss"]):
-        raise ScenarioError(f"{TASK}: sums gives {sums['loss']} as loss of the first outputs")
     if not torch.equal(own, targets):
         raise ScenarioError(f"{TASK}: sums changes targets, which are not its own; copy them first")
     return sums
 
 
+def _figures(
+    task: Task, sums: Sequence[Mapping[str, float]], num_samples: int
+) -> Mapping[str, float]:
+    """Figures of an evaluation by the sums of its batches."""
+    names = dict.fromkeys(name for of_batch in sums for name in of_batch)
+    means = {name: sum(of.get(name, 0) for of in sums) / num_samples for name in names}
+    figures: Mapping[str, float] = called(TASK, "summary", task.summary, means)
+    _refuse(wrong_summary(figures, task.metrics))
+    return figures
+
+
 def _check_sums(
-    task: Task, outputs: Tensor, targets: Tensor, sums: Mapping[str, float]
+    task: Task, outputs: Tensor, targets: Tensor, figures: Mapping[str, float]
 ) -> str | None:
-    """Refuse means in the place of sums; a notice of what is neither."""
-    half = len(targets) // 2
-    if half == 0:
+    """Refuse what is no sum over samples, such as a mean; a notice of what is not nearly one."""
+    num_samples = len(targets)
+    half = num_samples // 2
+    if half == 0 or outputs.ndim == 0 or len(outputs) != num_samples:
         return None
-    first = _sums(task, outputs[:half], targets[:half])
-    second = _sums(task, outputs[half:], targets[half:])
-    for name, whole in sums.items():
-        parts = first.get(name, 0) + second.get(name, 0)
-        if _are_alike(whole, parts):
+    try:
+        parts = [
+            _sums(task, outputs[:half], targets[:half]),
+            _sums(task, outputs[half:], targets[half:]),
+        ]
+        by_halves = _figures(task, parts, num_samples)
+    except (
+        ScenarioError
+    ):  # fewer samples are none that it can measure, such as those without labels
+        return None
+    for name, whole in figures.items():
+        by_half = by_halves[name]
+        if _are_alike(whole, by_half) or (isfinite(whole) and not isfinite(by_half)):
             continue
-        if _are_alike(2 * whole, parts):
-            raise ScenarioError(
-                f"{TASK}: sums gives {whole:g} as {name} of {len(targets)} samples, and "
-                f"{first[name]:g} and {second[name]:g} of their halves: a mean; must be the sum "
-                "over samples, which is divided by their number"
-            )
-        return (
-            f"{TASK}: {name} of {len(targets)} samples is {whole:g} in sums, and that of their "
-            f"halves {parts:g} together: so figures of evaluations depend on how samples are "
-            "grouped"
+        said = (
+            f"{TASK}: {name} of {num_samples} samples is {whole:.4g} if they are one batch, and "
+            f"{by_half:.4g} if they are two"
         )
+        if _are_alike(2 * whole, by_half):
+            raise ScenarioError(
+                f"{said}: sums must give sums over samples, no means or maxima, as those of all "
+                "batches are added and divided by the number of samples"
+            )
+        return f"{said}: so evaluations depend on how samples are grouped"
     return None
 
 
 def _notice_of_loss(task: Task, outputs: Tensor, targets: Tensor, loss: _Loss) -> str | None:
     """That a loss is a sum over samples, or that nothing is learnt from it."""
     if not loss.gradient.any():
-        return f"{TASK}: the gradient of the loss at the first outputs is 0: nothing is learnt"
+        return f"{TASK}: the loss of {len(targets)} samples has a gradient of 0: nothing is learnt"
+    if outputs.ndim == 0 or len(outputs) != len(targets):
+        return None
     twice = _loss(task, torch.cat([outputs, outputs]), torch.cat([targets, targets])).value
     if loss.value and _are_alike(twice, 2 * loss.value):
         return (
@@ -208,4 +234,6 @@ def _notice_of_loss(task: Task, outputs: Tensor, targets: Tensor, loss: _Loss) -
 
 
 def _are_alike(value: float, other: float) -> bool:
-    return value == other or abs(value - other) <= LIKE * max(abs(value), abs(other))
+    if not (isfinite(value) and isfinite(other)):
+        return str(value) == str(other)  # nan included
+    return abs(value - other) <= LIKE * max(abs(value), abs(other))

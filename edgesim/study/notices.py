@@ -125,9 +125,9 @@ def _mixing_notices(studied: StudiedScenario) -> list[str]:
         return []
     said = (
         "topology: each device gives all of its model away, and a number above 1 divides the "
-        "lengths of all cycles of the graph, so models go round and are never averaged; let "
-        "devices keep a share (weights that add up to less than 1), or set gossip.averaging_rate "
-        "below 1"
+        "lengths of all cycles of the graph, so models go round and never all become one average; "
+        "let devices keep a share (weights that add up to less than 1), or set "
+        "gossip.averaging_rate below 1"
     )
     return [said]
 

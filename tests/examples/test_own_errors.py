@@ -166,7 +166,7 @@ NO_ROUNDS = [
         SCHEDULE,
         "return self",
         "import random\n        return random.random() + self",
-        "when it is a",
+        "if it is made ane",
     ),
     (
         SCHEDULE,
@@ -177,7 +177,7 @@ NO_ROUNDS = [
     (SCHEDULE, "return self.least", "return -1 + self.least", "rate of epoch 0 is -0.95; must be"),
     (SCHEDULE, "self.base - self.least", "self.base - self.last", "at fails at {file}:15: Attrib"),
     (TASK, "delta=self.delta)", "delta=self.delta, reduction='none')", "must be one number with a"),
-    (TASK, "targets)) * len(targets)", "targets))", "as loss of 4 samples, and 0."),
+    (TASK, "targets)) * len(targets)", "targets))", "are two: sums must give sums over sam"),
     (
         TASK,
         "return means",

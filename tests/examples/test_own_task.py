@@ -146,14 +146,22 @@ class Mine:
 """
 
 
-def run_of(tmp_path, body):
-    """A short run of quickstart with a task of this text."""
+QUICKSTART = EXAMPLES.parent / "scenarios" / "quickstart.yaml"
+
+
+def settings_of(tmp_path, body):
+    """Of a short run of quickstart with a task of this text."""
     (tmp_path / "mine.py").write_text(body)
-    settings = (f"training.task={tmp_path}/mine.py:Mine", "training.rounds=4")
-    settings += ("evaluation={every_rounds: 1, samples: 20}", "data.train_samples=100")
-    return train(
-        EXAMPLES.parent / "scenarios" / "quickstart.yaml", tmp_path / "run", *settings, inline=True
+    return (
+        f"training.task={tmp_path}/mine.py:Mine",
+        "training.rounds=4",
+        "evaluation={every_rounds: 1, samples: 20}",
+        "data.train_samples=100",
     )
+
+
+def run_of(tmp_path, body):
+    return train(QUICKSTART, tmp_path / "run", *settings_of(tmp_path, body), inline=True)
 
 
 def test_a_measure_that_is_no_number_is_null_and_said(tmp_path):
@@ -161,7 +169,9 @@ def test_a_measure_that_is_no_number_is_null_and_said(tmp_path):
     run = run_of(tmp_path, NO_NUMBER)
     assert run.summary["consensus_f1"] is None
     (said,) = run.summary["warnings"]
-    assert said.startswith("f1 of the averaged model is nan at the end, and null in summary.json")
+    assert said.startswith(
+        "the averaged model ends with f1 nan, null in summary.json; look at what tra"
+    )
     assert ("  f1", "no number") in result_table(run.summary, "place").rows
     assert load_run(run.path).evaluations["f1"].isna().all()
 
@@ -192,3 +202,21 @@ def test_a_loss_that_is_not_finite_is_the_tasks_own_where_outputs_are(tmp_path):
     )
     with pytest.raises(OwnCodeError, match="loss gives inf for outputs that are finite"):
         run_of(tmp_path, body)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (
+            "(outputs, targets)\n",
+            "(outputs, targets if len(targets) > 2 else -100 + 0 * targets)\n",
+        ),
+        ("* len(targets)}", "* len(targets), 'rare': float('nan')}"),
+        ("return {", "targets[2], {}\n        return {"),
+    ],
+    ids=["a half without labels", "a sum that is no number", "a half of too few samples"],
+)
+def test_what_the_halves_of_a_batch_do_not_tell_is_no_fault(tmp_path, old, new):
+    body = NO_NUMBER.replace(old, new, 1)
+    assert body != NO_NUMBER
+    assert not prepare(load_scenario(QUICKSTART, settings_of(tmp_path, body))).notices

@@ -57,9 +57,13 @@ def test_a_run_that_goes_on_with_other_code_is_told_so_and_says_so_when_it_is_fi
     was, now = code_version(), CodeVersion("0.2.0", "f" * 32, "abc")
     monkeypatch.setattr("edgesim.fleet.environment.code_version", lambda: now)
     run = resumed(tmp_path)
-    said = "the run goes on with edgesim 0.1.0 (commit abc, code ffffffff), and began with "
+    said = (
+        f"the run goes on with edgesim {was.version} (commit abc, code ffffffff), and began with "
+    )
     assert f"{said}{was}: bits may differ" in (tmp_path / "resume.log").read_text()
-    warning = "the run went on with edgesim 0.1.0 (commit abc, code ffffffff), and began with "
+    warning = (
+        f"the run went on with edgesim {was.version} (commit abc, code ffffffff), and began with "
+    )
     assert sum(said.startswith(warning) for said in run.summary["warnings"]) == 1
 
 

@@ -65,7 +65,7 @@ def test_a_device_without_a_sound_checkpoint_ends_the_attempt_and_loses_nothing(
         ),
         (
             {"code": {"digest": "0" * 32, "commit": None}},
-            r"this is edgesim .*, and this run began with edgesim 0.1.0 \(code 00000000\), which",
+            r"this is edgesim .*, and this run began with edgesim \S+ \(code 0{8}\), which",
         ),
         ({"code": {}}, "or what edgesim makes of them, have changed, or edgesim was updated: goin"),
         (

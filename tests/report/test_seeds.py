@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from reported_runs import SCENARIO, train
 
+from edgesim.code_version import code_version
 from edgesim.report.comparison import groups_table
 from edgesim.report.curves import curve_figures
 from edgesim.report.ends import device_table
@@ -133,8 +134,9 @@ def test_runs_that_different_code_has_made_are_named(places):
     other = replace(second, environment={**second.environment, "code": code})
     unknown = replace(third, environment={**third.environment, "code": {}})
     (said,) = unlike_code([first, other, unknown])
+    here = f"edgesim {code_version().version}"
     assert said.endswith(
-        f"{second.label} by edgesim 0.1.0 (commit abc, code 01234567); "
-        f"{third.label} by edgesim 0.1.0, code not on record."
+        f"{second.label} by {here} (commit abc, code 01234567); "
+        f"{third.label} by {here}, code not on record."
     )
     assert said in report_page([first, other, unknown])

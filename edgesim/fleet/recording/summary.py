@@ -228,13 +228,14 @@ def _measures(scenario: Scenario, consensus: Mapping[str, Any]) -> dict[str, Any
 
 def _measure_warning(scenario: Scenario, consensus: Mapping[str, Any]) -> str | None:
     """That a measure of the task is no number at the end, such as a share of no samples."""
-    for name in make_task(scenario).metrics:
-        if not isfinite(value := consensus[name]):
-            return (
-                f"{name} of the averaged model is {value} at the end, and null in summary.json; "
-                "look at what training.task divides by"
-            )
-    return None
+    values = {name: consensus[name] for name in make_task(scenario).metrics}
+    wrong = [f"{name} {value}" for name, value in values.items() if not isfinite(value)]
+    if not wrong:
+        return None
+    return (
+        f"the averaged model ends with {', '.join(wrong)}, null in summary.json; look at what "
+        "training.task divides by"
+    )
 
 
 def _or_null(value: float | None) -> float | None:
