@@ -1,6 +1,7 @@
 """What a run of the paper lacks, and why: looks at a finished run, and trainings without edgesim.
 
     python benchmarks/paper_controls.py devices RUN     distance, ranges and gossip of its devices
+    python benchmarks/paper_controls.py noise RUN       its average, and noise of their distance
     python benchmarks/paper_controls.py pooled RUN      its averaged model, trained on in one place
     python benchmarks/paper_controls.py plain CIFAR     ResNet-20 with batch norms in plain torch
     python benchmarks/paper_controls.py plain CIFAR --again    the same, images through JPEG again
@@ -36,10 +37,11 @@ from edgesim.data.images import LabelledImages
 from edgesim.learning.flat_model import FlatModel
 from edgesim.models.evonorm import EvoNormS0
 from edgesim.quant.layers import seed_rounding_
-from edgesim.scenario.gossip import ChocoGossip
+from edgesim.scenario.gossip import ChocoGossip, DeepSqueezeGossip
 from edgesim.streams import StreamPurpose, stream
 
 POOLED = (0.1,) * 4 + (0.01,) * 3 + (0.001,) * 2  # learning rate of each epoch
+NOISES = 3  # draws
 FIRST = (0.01, 0.1, 0.1, 0.1)  # of the paper's schedule
 PLAIN = (0.1, 8), (0.01, 4), (0.001, 3)  # rates, and of 15 epochs those with each
 
@@ -52,8 +54,10 @@ class Run:
         if not run.models:
             raise SystemExit(f"{folder}: no final models; resume the run to its end")
         scenario = run.scenario
-        if not isinstance(scenario.gossip, ChocoGossip):
-            raise SystemExit(f"{folder}: is of {scenario.gossip.algorithm}; must be of choco")
+        if not isinstance(scenario.gossip, ChocoGossip | DeepSqueezeGossip):
+            raise SystemExit(
+                f"{folder}: is of {scenario.gossip.algorithm}; must be of choco or deepsqueeze"
+            )
         self.topology, self.rate = scenario.topology.kind, scenario.gossip.averaging_rate
         self.prepared = prepare(scenario)
         data = self.prepared.data
@@ -103,6 +107,29 @@ def show_devices(run: Run) -> None:
         mixed = torch.linalg.matrix_power(step, rounds) @ run.z
         mean = np.mean([run.accuracy(z) for z in mixed])
         print(f"{rounds} rounds of gossip: mean {mean:.2f}, distance {run.distance(mixed):.3f}")
+
+
+def add_noise(run: Run) -> None:
+    """Accuracy of the average with noise in each tensor as far from it as the devices are.
+
+    Statistics, such as gossiped ranges, stay as they are.
+    """
+    devices = np.mean([run.accuracy(z) for z in run.z])
+    print(f"average {run.accuracy(run.average):.2f}, devices {devices:.2f}")
+    print(f"distance {run.distance(run.z):.3f}")
+    off = (run.z - run.average)[:, : run.trained]
+    for draw in range(NOISES):
+        generator = torch.Generator().manual_seed(draw)
+        noisy, start = run.average.clone(), 0
+        for size in run.prepared.layout.sizes:
+            if start >= run.trained:
+                break
+            part = slice(start, start + size)
+            noise = torch.randn(size, generator=generator)
+            length = off[:, part].square().sum(1).mean().sqrt()
+            noisy[part] += noise / noise.norm() * length
+            start += size
+        print(f"average with noise, draw {draw}: {run.accuracy(noisy):.2f}")
 
 
 def train_pooled(run: Run) -> None:
@@ -250,7 +277,7 @@ def batches(
 def main() -> None:
     """Do what is named."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("control", choices=["devices", "pooled", "plain"])
+    parser.add_argument("control", choices=["devices", "noise", "pooled", "plain"])
     parser.add_argument("folder", type=Path, help="of a run, or of CIFAR-10 in Parquet")
     parser.add_argument("--again", action="store_true", help="plain: images through JPEG again")
     parser.add_argument("--epochs", type=int, default=15, help="plain, with batch norms")
@@ -266,6 +293,8 @@ def main() -> None:
         )
     elif arguments.control == "devices":
         show_devices(Run(arguments.folder))
+    elif arguments.control == "noise":
+        add_noise(Run(arguments.folder))
     else:
         train_pooled(Run(arguments.folder))
 
