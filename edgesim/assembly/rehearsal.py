@@ -70,7 +70,9 @@ def rehearse(
         ScenarioError: one of them fails, or gives what can't be used.
     """
     gossip, training = scenario.gossip, scenario.training
-    algorithm = make_algorithm(with_some_rate(scenario), flat.layout, schedule)
+    algorithm, other = (
+        make_algorithm(with_some_rate(scenario), flat.layout, schedule) for _ in range(2)
+    )
     optimizer = make_optimizer(scenario)
     make_learning_rates(scenario)
     check_declarations(scenario, algorithm, None)
@@ -79,10 +81,10 @@ def rehearse(
         rehearse_topology(scenario, scenario.topology)
     x = flat.parameters.cpu()
     if is_own(gossip.compressor.kind):
-        rehearse_compressor(unchecked(algorithm.compressor), flat.layout, small_change(x))
+        compressors = unchecked(algorithm.compressor), unchecked(other.compressor)
+        rehearse_compressor(*compressors, flat.layout, small_change(x))
     if is_own(gossip.algorithm):
-        others = make_algorithm(with_some_rate(scenario), flat.layout, schedule)
-        notices.extend(rehearse_algorithm(algorithm, others, x, schedule))
+        notices.extend(rehearse_algorithm(algorithm, other, x, schedule))
     if is_own(training.optimizer.kind):
         own_x, lr = x[: flat.num_trainable], training.optimizer.lr
         notices.extend(rehearse_optimizer(lambda: make_optimizer(scenario), own_x, lr))

@@ -103,12 +103,21 @@ def rehearse_algorithm(
     return (*unread, *(notice for notice in (first.notice, less) if notice))
 
 
-def rehearse_compressor(compressor: Compressor, layout: ParameterLayout, x: Tensor) -> None:
-    """Compress a vector twice, and read the message."""
+def rehearse_compressor(
+    compressor: Compressor, other: Compressor, layout: ParameterLayout, x: Tensor
+) -> None:
+    """Compress a vector twice, and read the message.
+
+    Args:
+        compressor: of one's own.
+        other: the same, made again, as each process of a run does.
+        layout: of the vector.
+        x: the vector, shape (D,).
+    """
     key, before = COMPRESSOR, x.clone()
     sent = []
-    for _ in range(2):
-        payload = called(key, "compress", compressor.compress, x, layout, new_rng())
+    for made in (other, compressor):
+        payload = called(key, "compress", made.compress, x, layout, new_rng())
         expect(key, "compress(x, layout, rng)", payload, Payload)
         sent.append(as_bytes(key, "tried", payload, [layout])[0])
     if not torch.equal(x, before):

@@ -108,7 +108,7 @@ class Other:
 def test_a_payload_is_of_the_right_types_and_as_its_form_says(changes, said, problem):
     x = torch.randn(LAYOUT.numel, generator=torch.Generator().manual_seed(0))
     with pytest.raises(ScenarioError) as caught:
-        rehearse_compressor(Other(changes, said), LAYOUT, x)
+        rehearse_compressor(*2 * [Other(changes, said)], LAYOUT, x)
     assert str(caught.value).startswith("gossip.compressor.kind: ")
     assert problem in str(caught.value)
 
@@ -143,10 +143,18 @@ class Large:
 
 def test_a_compressor_whose_messages_differ_in_length_may_say_the_most():
     x = torch.randn(LAYOUT.numel, generator=torch.Generator().manual_seed(0)) / 100
-    rehearse_compressor(Large(), LAYOUT, x)
+    rehearse_compressor(Large(), Large(), LAYOUT, x)
 
 
 def test_it_may_not_say_less():
     x = torch.randn(LAYOUT.numel, generator=torch.Generator().manual_seed(0)) / 100
     with pytest.raises(ScenarioError, match="says 62 values, but compress makes a payload of "):
-        rehearse_compressor(Large(0.1), LAYOUT, x)
+        rehearse_compressor(Large(0.1), Large(0.1), LAYOUT, x)
+
+
+def test_one_that_differs_when_it_is_made_again_is_refused():
+    """Each process of a run makes its own."""
+    x = torch.randn(LAYOUT.numel, generator=torch.Generator().manual_seed(0)) / 100
+    drawn = Other({"codes": lambda codes: codes + np.float32(1)}, {})
+    with pytest.raises(ScenarioError, match="two payloads of one vector and generator differ"):
+        rehearse_compressor(Other({}, {}), drawn, LAYOUT, x)
