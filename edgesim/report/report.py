@@ -24,6 +24,7 @@ from edgesim.report.frames import Frame
 from edgesim.report.graph_figure import graph_figure
 from edgesim.report.page import Notes, Part, Section, page
 from edgesim.report.paper import paper_table, required_paper_table
+from edgesim.report.provenance import provenance_table
 from edgesim.report.reaching import reaching_tables
 from edgesim.report.runs import ReportedRun, check_comparable, load_runs, unlike_code
 from edgesim.report.seeds import repeated_seeds
@@ -183,6 +184,9 @@ def _page(
     for number, (run, table) in enumerate(alone):
         own = _of_run(run, table)
         sections += own if len(runs) == 1 else [_folded(run, number, own)]
+    made = provenance_table(runs)
+    made = made if len(runs) <= MOST_PARTS else turned(made)
+    sections.append(Section("What it was made with", [made], is_open=False))
     title = runs[0].label if len(runs) == 1 else f"{len(runs)} runs side by side"
     return page(f"{title}: what happened", _subtitle(runs), sections)
 

@@ -53,6 +53,7 @@ class ReportedRun:
         label: what tells it from the other runs of the report.
         group: what tells it from runs that differ in more than the seed.
         missing: what the report cannot show of it, a sentence each.
+        digest: of its settings and data.
     """
 
     run: Run
@@ -62,6 +63,7 @@ class ReportedRun:
     label: str
     group: str
     missing: tuple[str, ...]
+    digest: str = ""
 
     @property
     def place(self) -> str:
@@ -209,7 +211,9 @@ def _load(place: str | Path) -> ReportedRun:
         raise
     except EdgesimError as error:
         missing.append(f"what follows from its scenario, which this edgesim cannot read: {error}")
-    return ReportedRun(run, settings, environment, scenario, run.place, "", tuple(missing))
+    return ReportedRun(
+        run, settings, environment, scenario, run.place, "", tuple(missing), files.run_digest
+    )
 
 
 def check_comparable(runs: Sequence[ReportedRun]) -> None:

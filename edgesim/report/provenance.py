@@ -1,0 +1,73 @@
+"""What a run was made with, and what repeats it: for whoever must defend a figure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from edgesim.code_version import CodeVersion
+from edgesim.report.runs import ReportedRun
+from edgesim.report.units import listed
+from edgesim.study.tables.table import Table
+
+_SHORT = 16  # characters of a digest, which tell runs apart
+_PACKAGES = ("torch", "numpy", "numba", "ray")
+
+
+def provenance_table(runs: Sequence[ReportedRun]) -> Table:
+    """Code, machine, data and digest of each run, one column a run."""
+    columns = [_provenance(run) for run in runs]
+    labels = list(dict.fromkeys(label for column in columns for label in column))
+    rows = tuple((label, *(column.get(label, "") for column in columns)) for label in labels)
+    heads = ("", *(run.label for run in runs)) if len(runs) > 1 else ("", "")
+    note = (
+        "To repeat a run: edgesim run RUN/scenario.yaml --out AGAIN, with this code and the same "
+        "data; then edgesim diff RUN AGAIN. On a processor of this kind all bits are the same."
+    )
+    return Table("", heads, rows, (note,), prose=frozenset(labels))
+
+
+def _provenance(run: ReportedRun) -> dict[str, str]:
+    environment = run.environment
+    found = {
+        "began": environment.get("started_utc", ""),
+        "code": str(CodeVersion.of(environment)),
+        "packages": _packages(environment),
+        "computed with": _arithmetic(environment),
+        "digest of settings and data": run.digest[:_SHORT],
+        "test samples": environment.get("samples", {}).get("test", "")[:_SHORT],
+        "own code and files": _contents(environment),
+        "resumed": _resumed(environment),
+    }
+    return {label: text for label, text in found.items() if text}
+
+
+def _packages(environment: Mapping[str, Any]) -> str:
+    packages = environment.get("packages", {})
+    known = [f"{name} {packages[name]}" for name in _PACKAGES if name in packages]
+    python = environment.get("python")
+    return ", ".join([*([f"Python {python}"] if python else []), *known])
+
+
+def _arithmetic(environment: Mapping[str, Any]) -> str:
+    """Instructions and back end of the steps, and where processes ran."""
+    is_gpu = environment.get("accelerator") == "cuda"
+    parts = [
+        environment.get("gpu") if is_gpu else environment.get("torch_cpu_capability"),
+        environment.get("eight_bit_backend"),
+        {"inline": "one process", "ray": "Ray"}.get(environment.get("mode", "")),
+        environment.get("platform"),
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def _contents(environment: Mapping[str, Any]) -> str:
+    """Files and parts of one's own, with the beginnings of their digests."""
+    named = {**environment.get("own_parts", {}), **environment.get("files", {})}
+    texts = [f"{name} ({digest[:_SHORT]})" for name, digest in named.items()]
+    return listed(texts) if texts else ""
+
+
+def _resumed(environment: Mapping[str, Any]) -> str:
+    times = [now.get("started_utc", "") for now in environment.get("resumed", [])]
+    return listed(times) if times else ""
