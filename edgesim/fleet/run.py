@@ -26,7 +26,6 @@ from edgesim.fleet.environment import (
     check_own_parts,
     describe_environment,
     described_content,
-    notices_of_resume,
     what_differs,
 )
 from edgesim.fleet.inline import InlineFleet
@@ -38,6 +37,7 @@ from edgesim.fleet.recording.full_disk import FullDisk
 from edgesim.fleet.recording.make_view import make_view
 from edgesim.fleet.recording.monitor import Monitor
 from edgesim.fleet.recording.monitor_of_run import make_monitor
+from edgesim.fleet.recording.resumes import notices_of_resume
 from edgesim.fleet.recording.sinks import Sinks, check_sinks
 from edgesim.fleet.recording.summary import summarise, write_devices
 from edgesim.fleet.recording.view import View, say

@@ -10,8 +10,8 @@ from interrupted_runs import resumed
 
 from edgesim.assembly.build import Compute
 from edgesim.code_version import CodeVersion, code_version
-from edgesim.fleet.environment import notices_of_resume
 from edgesim.fleet.on_ray.arithmetics import Arithmetics, Built
+from edgesim.fleet.recording.resumes import notices_of_resume
 from edgesim.quant.kernels.products import amx, native
 
 

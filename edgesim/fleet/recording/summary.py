@@ -23,13 +23,13 @@ from edgesim.assembly.gossip import (
 from edgesim.assembly.prepared_run import PreparedRun
 from edgesim.data.shape import DataShape
 from edgesim.device.trainer import DivergedError
-from edgesim.fleet.environment import warnings_of_resumes
 from edgesim.fleet.recording.chance import chance_warning
 from edgesim.fleet.recording.departures import departures, stay_warning, without_model
 from edgesim.fleet.recording.divergence import divergence_warning
 from edgesim.fleet.recording.evaluation import CONSENSUS
 from edgesim.fleet.recording.influence import influence_of_devices
 from edgesim.fleet.recording.overdrafts import overdraft_warning
+from edgesim.fleet.recording.resumes import warnings_of_resumes
 from edgesim.fleet.recording.silence import silence_warning
 from edgesim.gossip.optional_members import message_layouts
 from edgesim.results.arrow_table import numbers_of, scalar_of
