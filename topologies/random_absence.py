@@ -15,6 +15,7 @@ import numpy as np
 from topologies.errors import TopologyError
 from topologies.spans import is_on
 
+_ROUNDING = 1e-12  # of probabilities such as 0.8, which floats do not have exactly
 _FIRST_ROUNDS = 64  # that are drawn at once
 _LONGEST = 2**40  # rounds of a stay: more than any run has; sums fit 64 bits
 
@@ -47,7 +48,7 @@ class RandomAbsence:
             raise TopologyError(f"absence_probability is {p:g}; must be above 0 and below 1")
         if not (isfinite(L) and L >= 1):
             raise TopologyError(f"mean_absence_rounds is {L:g}; must be at least 1")
-        if p > (1 - p) * L:
+        if p > (1 - p) * L * (1 + _ROUNDING):
             raise TopologyError(
                 f"mean_absence_rounds is {L:g}; must be at least {p / (1 - p):g} for "
                 f"absence_probability: {p:g}, since a device is back for one round at least"
@@ -66,7 +67,7 @@ class RandomAbsence:
     def _draw(self, device: int, last_round: int) -> tuple[int, ...]:
         """Rounds in which a device goes away and comes back, in turn, until after `last_round`."""
         p, L = self.absence_probability, self.mean_absence_rounds
-        end_of_stay = p / ((1 - p) * L)
+        end_of_stay = min(p / ((1 - p) * L), 1.0)
         begins_absent = _generator(self.seed, device, 0).random() < p
         num_stays = 1 + ceil(2 * last_round / (L + 1 / end_of_stay))
         while True:

@@ -30,6 +30,7 @@ DeviceReference = Annotated[
 ]
 """A device: its number, or its name where devices have names."""
 
+_ROUNDING = 1e-12  # of probabilities such as 0.8, which floats do not have exactly
 _SHORTEST_ABSENCE_S = 1e-3  # least mean of random absences, each of which costs a draw
 
 
@@ -175,10 +176,11 @@ class RandomAbsenceSection(_Entry):
     @model_validator(mode="after")
     def _leaves_time_to_be_present(self) -> Self:
         shortest = self.absence_probability / (1 - self.absence_probability)
-        if self.mean_absence_rounds is not None and self.mean_absence_rounds < shortest:
+        given = self.mean_absence_rounds
+        if given is not None and given < shortest * (1 - _ROUNDING):
             raise ContradictionError(
                 "mean_absence_rounds",
-                f"is {self.mean_absence_rounds:g}; must be at least {shortest:g} for "
+                f"is {given:g}; must be at least {shortest:g} for "
                 f"absence_probability: {self.absence_probability:g}, since a device is back for "
                 "one round at least",
             )

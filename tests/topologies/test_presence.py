@@ -1,5 +1,6 @@
 import itertools
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 
 import networkx as nx
 import numpy as np
@@ -240,6 +241,13 @@ class TestRandomAbsence:
     def test_figures_that_no_chain_has_are_refused(self, p, L, complaint):
         with pytest.raises(TopologyError, match=complaint):
             RandomAbsence(p, L, seed=1)
+
+    @pytest.mark.parametrize(("p", "L"), [(0.8, 4), (0.9, 9), (0.95, 19), (0.5, 1)])
+    def test_the_shortest_absences_are_allowed_though_floats_are_not_exact(self, p, L):
+        """Then a device is back for one round between two absences."""
+        away = [RandomAbsence(p, L, seed=1).is_absent(0, t) for t in range(400)]
+        assert any(away)
+        assert not any(not a and not b for a, b in pairwise(away))
 
     def test_almost_no_absences_are_drawn_at_once(self):
         assert not RandomAbsence(1e-15, 1, seed=1).is_absent(0, 10**6)
