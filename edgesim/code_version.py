@@ -54,13 +54,13 @@ class CodeVersion:
         return {"digest": self.digest, "commit": self.commit}
 
     def differs(self, other: CodeVersion) -> bool:
-        """Whether it is other code; not if one of them is not on record."""
-        return bool(self.digest and other.digest and self.digest != other.digest)
+        """Whether it is, or may be, other code: code that is not on record may be any."""
+        return self.digest != other.digest
 
     def __str__(self) -> str:
         known = [f"commit {self.commit}"] if self.commit else []
-        known += [f"code {self.digest[:_SHORT]}"] if self.digest else []
-        return f"edgesim {self.version}" + (f" ({', '.join(known)})" if known else "")
+        known += [f"code {self.digest[:_SHORT]}" if self.digest else "code not on record"]
+        return f"edgesim {self.version} ({', '.join(known)})"
 
 
 @cache

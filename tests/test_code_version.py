@@ -23,10 +23,10 @@ def test_a_digest_is_of_names_and_contents_of_python_files(tmp_path):
     assert len({digest(**files) for files in others}) == len(others)
 
 
-def test_what_is_not_on_record_is_neither_the_same_nor_other_code():
+def test_what_is_not_on_record_may_be_other_code():
     here, unknown = code_version(), CodeVersion.of({})
-    assert not here.differs(unknown)
-    assert not unknown.differs(here)
+    assert here.differs(unknown)
+    assert unknown.differs(here)
     assert not here.differs(CodeVersion.of({"code": here.written}))
     assert here.differs(CodeVersion("0.1.0", "0" * 32, None))
 
@@ -35,7 +35,7 @@ def test_people_read_version_commit_and_the_beginning_of_the_digest():
     assert str(CodeVersion("1.2", "0123456789ab", "abc, changed")) == (
         "edgesim 1.2 (commit abc, changed, code 01234567)"
     )
-    assert str(CodeVersion("1.2", "", None)) == "edgesim 1.2"
+    assert str(CodeVersion("1.2", "", None)) == "edgesim 1.2 (code not on record)"
 
 
 def test_hidden_files_are_none_of_the_code_and_a_dangling_link_is_no_error(tmp_path):

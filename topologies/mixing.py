@@ -161,8 +161,8 @@ def spectral_gap(W: NDArray[np.float64]) -> float:
 def only_passes_on(weighted: nx.DiGraph[int]) -> bool:
     """Whether models go round and are never averaged: then the spectral gap is 0.
 
-    So it is where no device keeps a share of its mass, and a number above 1 divides the lengths of
-    all cycles. It takes time proportional to the number of links.
+    So it is where no device keeps a share of its mass, and the lengths of all cycles have a common
+    divisor above 1. It takes time proportional to the number of links.
 
     Args:
         weighted: strongly connected, as all static schedules are.

@@ -391,6 +391,6 @@ def _compute_here(scenario: Scenario) -> Compute:
 def _or_update(environment: Mapping[str, Any]) -> str:
     """What may be the reason where nothing of one's own has changed."""
     there, here = CodeVersion.of(environment), code_version()
-    if there.digest == here.digest:
+    if not here.differs(there):
         return ""
     return f", or read it with {there}, which made it: this is {here}"

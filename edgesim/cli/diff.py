@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from edgesim.report.runs import differing_settings, load_runs, unlike_code
+from edgesim.report.provenance import unlike_code
+from edgesim.report.runs import differing_settings, load_runs
 from edgesim.results.columns import WALL_COLUMNS
 from edgesim.results.differences import compare_runs
 from edgesim.results.run_files import RunDirectoryError

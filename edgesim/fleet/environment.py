@@ -133,8 +133,7 @@ def what_differs(prepared: PreparedRun, compute: Compute, environment: Mapping[s
             f"this is {here}, and this run began with {there}, which may count the same settings "
             f"otherwise; else the data ({named}){of_model} have changed"
         )
-    unknown = "" if there.digest else ", or edgesim was updated"
-    return f"the data ({named}){of_model}, or what edgesim makes of them, have changed{unknown}"
+    return f"the data ({named}){of_model}, or what edgesim makes of them, have changed"
 
 
 @cache

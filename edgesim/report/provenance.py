@@ -27,6 +27,19 @@ def provenance_table(runs: Sequence[ReportedRun]) -> Table:
     return Table("", heads, rows, (note,), prose=frozenset(labels))
 
 
+def unlike_code(runs: Sequence[ReportedRun]) -> list[str]:
+    """A sentence on runs that different code of edgesim has made, or may have made."""
+    made: dict[str, tuple[CodeVersion, list[str]]] = {}
+    for run in runs:
+        code = CodeVersion.of(run.environment)
+        made.setdefault(code.digest, (code, []))[1].append(run.label)
+    if len(made) < 2:
+        return []
+    said = "; ".join(f"{listed(names)} by {code}" for code, names in made.values())
+    alone = "Different code of edgesim has made these runs, so results may differ for that alone"
+    return [f"{alone}: {said}."]
+
+
 def _provenance(run: ReportedRun) -> dict[str, str]:
     environment = run.environment
     found = {
@@ -69,5 +82,5 @@ def _contents(environment: Mapping[str, Any]) -> str:
 
 
 def _resumed(environment: Mapping[str, Any]) -> str:
-    times = [now.get("started_utc", "") for now in environment.get("resumed", [])]
+    times = [now["started_utc"] for now in environment.get("resumed", [])]
     return listed(times) if times else ""

@@ -24,9 +24,9 @@ from edgesim.report.frames import Frame
 from edgesim.report.graph_figure import graph_figure
 from edgesim.report.page import Notes, Part, Section, page
 from edgesim.report.paper import paper_table, required_paper_table
-from edgesim.report.provenance import provenance_table
+from edgesim.report.provenance import provenance_table, unlike_code
 from edgesim.report.reaching import reaching_tables
-from edgesim.report.runs import ReportedRun, check_comparable, load_runs, unlike_code
+from edgesim.report.runs import ReportedRun, check_comparable, load_runs
 from edgesim.report.seeds import repeated_seeds
 from edgesim.report.spending import charge_figure
 from edgesim.report.summary import device_rows, in_short, results_table, settings_table, turned

@@ -12,7 +12,6 @@ from typing import Any
 
 import yaml
 
-from edgesim.code_version import CodeVersion
 from edgesim.data.sources import SOURCES
 from edgesim.errors import EdgesimError
 from edgesim.report.errors import NothingRecordedError, ReportError
@@ -281,22 +280,6 @@ def differing_settings(
         # A file that one run alone has is told of by the key that names it.
         and not (key.startswith(_CONTENT) and written(None) in values)
     }
-
-
-def unlike_code(runs: Sequence[ReportedRun]) -> list[str]:
-    """A sentence on runs that different code of edgesim has made; none where it is not known."""
-    made: dict[str, tuple[CodeVersion, list[str]]] = {}
-    for run in runs:
-        code = CodeVersion.of(run.environment)
-        made.setdefault(code.digest, (code, []))[1].append(run.label)
-    if len(made) < 2:
-        return []
-    said = "; ".join(
-        f"{listed(names)} by {code if code.digest else f'{code}, code not on record'}"
-        for code, names in made.values()
-    )
-    alone = "Different code of edgesim has made these runs, so results may differ for that alone"
-    return [f"{alone}: {said}."]
 
 
 def _compared(run: ReportedRun) -> dict[str, object]:

@@ -124,10 +124,10 @@ def _mixing_notices(studied: StudiedScenario) -> list[str]:
     if averaging_rate(scenario) != 1 or not only_passes_on(schedule.graph(0)):
         return []
     said = (
-        "topology: each device gives all of its model away, and a number above 1 divides the "
-        "lengths of all cycles of the graph, so models go round and never all become one average; "
-        "let devices keep a share (weights that add up to less than 1), or set "
-        "gossip.averaging_rate below 1"
+        "topology: no device keeps a share of its model, and the lengths of all cycles of the "
+        "graph have a common divisor above 1, so models go round and never become one average; let "
+        "devices keep a share (weights that add up to less than 1), or set gossip.averaging_rate "
+        "below 1"
     )
     return [said]
 
@@ -157,8 +157,8 @@ def untimed_notices(studied: StudiedScenario) -> list[str]:
         for timed in [{time.layer for time in profile.layer_times or ()}]
     }
     return [
-        f"the profile {name} has no times of {listed(lacking)}: these go by its rates, which says "
-        "less; measure it anew with `edgesim calibrate`"
+        f"the profile {name} has no times of {listed(lacking)}: their time follows from its "
+        "rates, which is less exact; measure it anew with `edgesim calibrate`"
         for name, lacking in missing.items()
         if lacking
     ]

@@ -90,38 +90,37 @@ def known_contents(store: Store, planned: Sweep) -> Contents:
 
 
 def other_code(store: Store, planned: Sweep) -> list[str]:
-    """A notice of finished cells that other code of edgesim has made than runs here."""
+    """A notice of finished cells that other code of edgesim has made, or may have made."""
     made = {cell.name for cell in planned.cells if is_finished(store, cell.name)}
     here = code_version()
     codes = (CodeVersion.of(environment_of(store, name)) for name in sorted(made))
     others = Counter(str(code) for code in codes if here.differs(code))
     if not others:
         return []
-    said = ", ".join(f"{count} by {code}" for code, count in others.items())
+    said = ", ".join(f"{count} of {len(made)} by {code}" for code, count in others.items())
     notice = (
-        f"{store.url}: of {len(made)} finished cells other code has made {said}, and this is "
-        f"{here}: results may differ for that alone; run the sweep anew with another --out, or go "
-        "on with the code that began it"
+        f"{store.url}: other code has made finished cells ({said}), and this is {here}: results "
+        "may differ for that alone; run the sweep anew with another --out, or go on with the code "
+        "that began it"
     )
     return [notice]
 
 
 def warnings_of_code(environments: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """Cells that other code of edgesim has made than most, each with a warning.
+    """Cells that other code of edgesim has made than most, or may have made, with a warning each.
 
     Args:
         environments: of finished cells, by name.
     """
     codes = {name: CodeVersion.of(environment) for name, environment in environments.items()}
-    known = {name: code for name, code in codes.items() if code.digest}
-    counted = Counter(code.digest for code in known.values())
+    counted = Counter(code.digest for code in codes.values())
     if len(counted) < 2:
         return {}
     digest, number = counted.most_common(1)[0]
-    most = next(code for code in known.values() if code.digest == digest)
+    most = next(code for code in codes.values() if code.digest == digest)
     return {
         name: f"made by {code}, and {number} cells by {most}: results may differ for that alone"
-        for name, code in known.items()
+        for name, code in codes.items()
         if code.differs(most)
     }
 

@@ -88,7 +88,11 @@ OTHERS = {
         "int8_cpu (tiles)",
     ),
     "torch": (ON_CPU, ON_CPU | {"packages": {"torch": "2.14.0", "pandas": "3.1"}}, "torch 2.14.0"),
-    "code on no record": (ON_CPU, ON_CPU | {"code": {"digest": "1", "commit": None}}, None),
+    "code not on record": (
+        ON_CPU,
+        ON_CPU | {"code": {"digest": "12345678", "commit": None}},
+        "edgesim of an unknown version (code 12345678)",
+    ),
 }
 
 

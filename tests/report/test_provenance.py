@@ -47,7 +47,7 @@ def test_a_run_from_before_says_what_it_has_on_record(run):
     old = replace(run, environment={"packages": {"edgesim": "0.1.0"}, "mode": "ray"})
     digest = column(run)["digest of settings and data"]
     assert column(old) == {
-        "code": "edgesim 0.1.0",
+        "code": "edgesim 0.1.0 (code not on record)",
         "computed with": "Ray",
         "digest of settings and data": digest,
     }

@@ -13,8 +13,9 @@ from edgesim.report.comparison import groups_table
 from edgesim.report.curves import curve_figures
 from edgesim.report.ends import device_table
 from edgesim.report.paper import required_paper_table
+from edgesim.report.provenance import unlike_code
 from edgesim.report.report import report_page
-from edgesim.report.runs import load_runs, unlike_code
+from edgesim.report.runs import load_runs
 from edgesim.report.seeds import in_means, one_per_seed, repeated_seeds
 from edgesim.report.units import percent
 
@@ -137,6 +138,6 @@ def test_runs_that_different_code_has_made_are_named(places):
     here = f"edgesim {code_version().version}"
     assert said.endswith(
         f"{second.label} by {here} (commit abc, code 01234567); "
-        f"{third.label} by {here}, code not on record."
+        f"{third.label} by {here} (code not on record)."
     )
     assert said in report_page([first, other, unknown])

@@ -102,7 +102,7 @@ def test_finished_cells_that_other_code_of_edgesim_has_made_are_said(tmp_path, m
     swept(tmp_path, ONE_MORE[0])
     other = CodeVersion("0.1.0", "f" * 32, "abc")
     monkeypatch.setattr("edgesim.sweeps.sameness.code_version", lambda: other)
-    said = f"of 1 finished cells other code has made 1 by {code_version()}, and this is {other}: "
+    said = f"made finished cells (1 of 1 by {code_version()}), and this is {other}: results may"
     with pytest.warns(edgesim.ScenarioWarning, match=re.escape(said)):
         assert len(swept(tmp_path, ONE_MORE[1]).final) == 2
 
@@ -110,8 +110,9 @@ def test_finished_cells_that_other_code_of_edgesim_has_made_are_said(tmp_path, m
 def test_results_name_cells_that_other_code_has_made_than_most():
     new, old, unknown = ({"code": {"digest": digest}} for digest in ("b" * 32, "a" * 32, ""))
     environments = {"1": old, "2": new, "3": unknown, "4": new}
-    assert warnings_of_code(environments | {"1": new}) == {}
-    ((name, said),) = warnings_of_code(environments).items()
-    assert name == "1"
-    assert "(code aaaaaaaa), and 2 cells by" in said
-    assert said.endswith("(code bbbbbbbb): results may differ for that alone")
+    assert warnings_of_code({"1": new, "2": new}) == warnings_of_code({"1": unknown}) == {}
+    said = warnings_of_code(environments)
+    assert list(said) == ["1", "3"]
+    assert "(code aaaaaaaa), and 2 cells by" in said["1"]
+    assert "(code not on record), and 2 cells by" in said["3"]
+    assert said["1"].endswith("(code bbbbbbbb): results may differ for that alone")
