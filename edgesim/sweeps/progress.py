@@ -25,6 +25,9 @@ LINE_INTERVAL_S = 60.0
 class Pace:
     """How much of the cells is done, and how long the rest takes at the pace so far.
 
+    What a cell has done when it is first heard of is no part of the pace: its run may go on from
+    there.
+
     Args:
         num_cells: that are to be run.
     """
@@ -34,7 +37,7 @@ class Pace:
         self.shares: dict[str, float] = {}
         """Of the cells that are under way: done so far, from 0 to 1."""
         self._num_cells = num_cells
-        self._first_share: float | None = None  # at the first progress
+        self._begun_with: dict[str, float] = {}  # shares at the first progress of each cell
         self._last_s = 0.0  # time of the newest progress
         self._passed = PassedTime()  # from the first progress to the newest
 
@@ -45,10 +48,10 @@ class Pace:
         elif event.kind in ("done", "failed"):
             self.shares.pop(event.cell, None)
             self.num_ended += 1
-        if self._first_share is not None:
+        if self._begun_with:
             self._passed.add(now_s - self._last_s)
-        elif event.kind == "progress":
-            self._first_share = self.share_done
+        if event.kind == "progress":
+            self._begun_with.setdefault(event.cell, self.shares[event.cell])
         self._last_s = now_s
 
     @property
@@ -63,10 +66,10 @@ class Pace:
         return cells if left_s is None else f"about {duration(left_s)} left; {cells}"
 
     def _seconds_left(self) -> float | None:
-        if self._first_share is None:
-            return None
-        passed_s, done = self._passed.seconds, self.share_done - self._first_share
-        return passed_s * (1 - self.share_done) / done if done > 0 and passed_s > 0 else None
+        passed_s = self._passed.seconds
+        done = self._num_cells * self.share_done - sum(self._begun_with.values())
+        left = self._num_cells * (1 - self.share_done)
+        return passed_s * left / done if done > 0 and passed_s > 0 else None
 
 
 @contextmanager

@@ -54,8 +54,12 @@ class Events(Sink):
             self._out.flush()
 
     def update(self, fleet: FleetState) -> None:
-        """Say how much of the training is done."""
-        self.say("progress", share=fleet.share_done)
+        """Say how much of the training is done, once all devices have been heard of.
+
+        Before that, a run that goes on looks as if it had begun anew.
+        """
+        if len(fleet.devices) == fleet.facts.num_devices:
+            self.say("progress", share=fleet.share_done)
 
 
 class _Log(logging.Handler):

@@ -1,14 +1,18 @@
 """What a sweep shows of its progress, by a clock of the test's own."""
 
 import io
+import json
 from dataclasses import dataclass
 
 import pytest
 from rich.console import Console
 
+from edgesim.fleet.recording.fleet_state import FleetFacts, FleetState
+from edgesim.fleet.transport.progress import DeviceProgress
 from edgesim.sweeps.pool import Event
 from edgesim.sweeps.progress import LINE_INTERVAL_S, Pace, shown_progress
 from edgesim.sweeps.run import read_sweep
+from edgesim.sweeps.worker import Events
 
 
 @dataclass
@@ -39,20 +43,33 @@ def progress(share, cell="seed=1"):
     return Event(cell, "progress", {"share": share})
 
 
-def test_time_left_is_that_of_the_pace_since_the_first_progress():
+def test_time_left_is_that_of_the_pace_since_each_cells_first_progress():
     pace = Pace(2)
     pace.see(Event("seed=1", "begun"), 0.0)
     assert pace.said() == "seed=1 0%"
     pace.see(progress(0.2), 50.0)  # what a cell that goes on had done, after its start
     pace.see(progress(0.4), 60.0)
-    pace.see(progress(0.1, "seed=2"), 65.0)
+    pace.see(progress(0.1, "seed=2"), 65.0)  # so had this one
     assert pace.share_done == pytest.approx(0.25)
-    assert pace.said() == "about 75.0 s left; seed=1 40%, seed=2 10%"
+    assert pace.said() == "about 112.5 s left; seed=1 40%, seed=2 10%"  # 0.2 cells in 15 s
     pace.see(Event("seed=1", "failed", {"text": "no"}), 70.0)
     assert pace.share_done == pytest.approx(0.55)
-    assert pace.said() == "about 20.0 s left; seed=2 10%"
+    assert pace.said() == "about 22.5 s left; seed=2 10%"
     pace.see(Event("seed=2", "done", {"summary": {}}), 80.0)
     assert pace.share_done == 1.0
+
+
+def test_a_cell_that_goes_on_is_first_heard_of_when_all_its_devices_are():
+    out = io.StringIO()
+    events, facts = Events(out), FleetFacts(num_devices=2, num_rounds=10)
+    devices = {}
+    events.update(FleetState(facts, devices))
+    for device in range(2):
+        devices[device] = DeviceProgress(device, rounds_done=6)
+        events.update(FleetState(facts, devices))
+    assert [json.loads(line) for line in out.getvalue().splitlines()] == [
+        {"event": "progress", "share": 0.6}
+    ]
 
 
 def test_a_pause_of_the_machine_does_not_count():
