@@ -55,7 +55,8 @@ def run(
             An error that one raises stops the run and is raised here.
         sinks: also told how the fleet goes on: `edgesim.TensorBoard`, `edgesim.MLflow`, or a
             subclass of `edgesim.Sink`. One that fails is told no more; the run goes on.
-        progress: print what `edgesim run` prints.
+        progress: print how it goes on, as `edgesim run` does. The figures of its end are in the
+            `Run`, which a notebook shows.
         **overrides: values by key. Double underscores stand for dots, and a value may be a whole
             section: `seed=2`, `fleet__devices=4`, `topology={"kind": "ring"}`. Keys with dots are
             given as `**{"fleet.devices": 4}`.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike, fspath
@@ -11,8 +12,8 @@ from typing import TypeAlias
 
 from edgesim.errors import EdgesimError, ScenarioError, did_you_mean, with_notes
 from edgesim.program import program
+from edgesim.scenario.files import checked_again, scenario_of
 from edgesim.scenario.files import load_scenario as read_file
-from edgesim.scenario.files import scenario_of
 from edgesim.scenario.plain import in_yaml, plain_value
 from edgesim.scenario.schema import Scenario
 from edgesim.scenario.strict_yaml import ARGUMENT
@@ -45,9 +46,7 @@ def read_scenario(
     """
     written = written_overrides(overrides, options)
     if isinstance(given, Scenario):
-        if not written:
-            return given
-        return scenario_of(given.model_dump(mode="json"), written, origin=ARGUMENT)
+        return scenario_of(given, written, origin=ARGUMENT) if written else checked_again(given)
     if isinstance(given, Mapping):
         return scenario_of(given, written, origin=ARGUMENT)
     return read_file(Path(fspath(given)), written, origin=ARGUMENT)
@@ -67,8 +66,10 @@ def load_scenario(
     Raises:
         ScenarioError: one or two lines, each with place, key, value and what would be right.
     """
+    if isinstance(overrides, str):
+        raise ScenarioError(f"overrides is the text {overrides!r}; must be a list, [{overrides!r}]")
     given = read_scenario(scenario, values, ("overrides",))
-    return scenario_of(given.model_dump(mode="json"), overrides) if overrides else given
+    return scenario_of(given, overrides) if overrides else given
 
 
 def name_of(given: ScenarioLike) -> str:
@@ -127,7 +128,7 @@ def errors_named(name: str) -> Iterator[None]:
     except EdgesimError as error:
         if not isinstance(error, ValueError):
             raise
-        raise with_notes(ScenarioError(f"{name}: {error}"), error) from error
+        raise with_notes(ScenarioError(f"{name}: {error}"), error) from error.__cause__
 
 
 @contextmanager
@@ -143,7 +144,8 @@ def errors_of_python() -> Iterator[None]:
 
 def in_words_of_python(text: str) -> str:
     """A message of the command line with calls and arguments of Python in place of its own."""
-    text = text.replace(f"{program()} resume ", "edgesim.resume of ")
+    command = rf"{re.escape(program())} resume ('[^']*'|\S+)"
+    text = re.sub(command, lambda found: f"edgesim.resume({shlex.split(found[1])[0]!r})", text)
     for words, ours in _WORDS:
         text = words.sub(ours, text)
     return text

@@ -22,7 +22,7 @@ from edgesim.assembly.prepared_run import PreparedRun
 from edgesim.assembly.start_files import read_start
 from edgesim.code_version import CodeVersion, code_version
 from edgesim.data.batches import passes_over
-from edgesim.errors import EdgesimError, did_you_mean
+from edgesim.errors import EdgesimError, device_label, did_you_mean
 from edgesim.fleet.environment import check_own_parts
 from edgesim.fleet.recording.evaluation import rounding_seeds, seeded
 from edgesim.learning.flat_model import Evaluation, FlatModel
@@ -214,8 +214,8 @@ def trained_model(
         model.module(inputs)
         model.evaluate().accuracy  # that of the last evaluation
 
-    The data must still be where the scenario says: the model's shape, and the mean of images, come
-    from them.
+    The data, and all files that the scenario names, must still be where it says: the model's shape
+    and the mean of images come from the data.
 
     Args:
         run: a run, or its directory: a path or a URI.
@@ -264,8 +264,8 @@ def _values_of(run: Run, device: int | np.integer[Any] | str | None) -> DeviceMo
     """
     if not run.is_finished:
         raise NoModelError(
-            f"{run.place}: this run is not finished, so it has no trained model yet: "
-            f"edgesim resume {run.place}"
+            f"{run.place}: this run is not finished, so it has no trained model yet; go on with it "
+            "first: `edgesim resume`, in Python `edgesim.resume`"
         )
     run.models.check_whole()
     if device is None:
@@ -278,12 +278,10 @@ def _values_of(run: Run, device: int | np.integer[Any] | str | None) -> DeviceMo
         )
     values = run.models[device]
     if not values.u > 0:
-        why = (
-            "left and handed its model over"
-            if values.gone == "left"
-            else "joined and was sent no model"
-        )
-        raise NoModelError(f"{run.place}: device {device} has no model: it {why}")
+        has_left = str(device) in run.summary.get("left_after_round", {})
+        why = "left and handed its model over" if has_left else "joined and was sent no model"
+        label = device_label(device, run.summary.get("device_names", ()))
+        raise NoModelError(f"{run.place}: {label} has no model: it {why}")
     return values
 
 

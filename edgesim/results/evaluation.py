@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from edgesim.results.columns import EVALUATIONS, TOTALS, VIRTUAL_EVALUATIONS
@@ -43,7 +43,7 @@ class Evaluation:
     total_sent_bytes: int | None
     total_energy_j: float | None
     metrics: Mapping[str, float]
-    devices: tuple[Mapping[str, Any], ...]
+    devices: tuple[Mapping[str, Any], ...] = field(repr=False)
 
     @classmethod
     def of(cls, rows: Sequence[Mapping[str, Any]], place: str) -> Self:

@@ -150,6 +150,11 @@ def _load_unfinished(files: RunFiles) -> Run:
         summary={},
         models=Models(None),
         missing=_missing(rounds, evaluations, scenario, _num_rounds(files)),
+        _about={
+            "name": scenario.get("name"),
+            "seed": scenario.get("seed"),
+            "devices": _num_devices(scenario),
+        },
     )
 
 
@@ -158,6 +163,14 @@ def _num_rounds(files: RunFiles) -> int | None:
     name = "environment.json"
     number = files.read_json(name).get("rounds") if files.has(name) else None
     return number if isinstance(number, int) else None
+
+
+def _num_devices(scenario: Mapping[str, Any]) -> int:
+    """Devices of a scenario that is not checked again; 0 if it does not say."""
+    devices = scenario.get("fleet", {}).get("devices", 0)
+    if isinstance(devices, int):
+        return devices
+    return sum(group.get("count", 1) for group in devices)
 
 
 def _missing(
@@ -173,13 +186,14 @@ def _missing(
     is_known = num_rounds is not None and not training.get("virtual_time_s")
     of_all = f" of {num_rounds:,} rounds" if is_known else ""
     ends = rounds.groupby("device", as_index=False)["round"].max()
-    last = dict(zip(ends["device"].tolist(), ends["round"].tolist(), strict=True))
+    last = dict.fromkeys(range(_num_devices(scenario)), -1)
+    last |= dict(zip(ends["device"].tolist(), ends["round"].tolist(), strict=True))
     churn = scenario.get("fleet", {}).get("churn") or {}
-    for leave in churn.get("leaves", ()):  # its rounds end before those of the run
-        device = leave["device"]
+    for entry in (*churn.get("joins", ()), *churn.get("leaves", ())):
+        device = entry["device"]  # it has fewer rounds than the run
         last.pop(list(names).index(device) if device in names else device, None)
     done = "rounds: none is written"
-    if last:
+    if last and not rounds.empty:
         slowest = min(last, key=lambda device: last[device])
         written = f"{last[slowest] + 1:,}{of_all} written"
         done = f"rounds: {device_label(slowest, names)} has {written}"

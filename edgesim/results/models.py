@@ -29,7 +29,8 @@ class DeviceModel:
         u: push weight.
         buffers: the model's local statistics, flat.
         rounds_done: rounds that the device completed.
-        gone: `died` or `left` if the device was no part of the fleet at the end; else empty.
+        gone: `died` or `left` if the device was no part of the fleet at the end; else empty. In
+            lockstep it is empty: one that leaves gives its place to a successor, and its u is 0.
     """
 
     device: int
@@ -41,7 +42,7 @@ class DeviceModel:
 
     @property
     def z(self) -> NDArray[Any]:
-        """The model's parameters, x/u, shape (D,), float64."""
+        """The model's parameters, x/u, shape (D,), float64; NaN of a device without mass."""
         parameters: NDArray[Any] = self.x.astype("float64") / self.u
         return parameters
 
@@ -61,6 +62,9 @@ class Models(Mapping[int, DeviceModel]):
         self._names = {number_of(name): name for name in names}
 
     def __getitem__(self, device: int) -> DeviceModel:
+        if device not in self._names:
+            place = "" if self._files is None else f"{self._files.place}: "
+            raise KeyError(f"{place}no final model of device {device}")
         name = self._names[device]
         assert self._files is not None, "names come from files"
         arrays = self._files.read_final_model_arrays(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
@@ -17,9 +18,9 @@ if TYPE_CHECKING:
     from edgesim.scenario.schema import Scenario
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Run:
-    """Tables of a run; `edgesim.results.columns` gives the meaning of their columns.
+    """Tables of a run; `edgesim list columns` prints the meaning of their columns.
 
     Attributes:
         place: path or URI of the run directory.
@@ -42,6 +43,8 @@ class Run:
     summary: dict[str, Any]
     models: Models = field(default_factory=lambda: Models(None))
     missing: tuple[str, ...] = ()
+    _about: Mapping[str, Any] = field(default_factory=dict)
+    """Name, seed and number of devices of an unfinished run; `summary` has those of others."""
 
     @property
     def is_finished(self) -> bool:
@@ -107,7 +110,7 @@ class Run:
         """First row of `consensus` by which the run has an accuracy; None if it never has.
 
         The row says what the fleet had spent by then: `round`, `epoch`, `virtual_time_s`,
-        `total_sent_bytes` and `total_energy_j`.
+        `total_sent_bytes` and `total_energy_j`. Its `accuracy` is that of the averaged model.
 
         Args:
             accuracy: a fraction, such as 0.8.
@@ -142,8 +145,9 @@ class Run:
 
     @property
     def _title(self) -> str:
-        name, seed = self.summary.get("name"), self.summary.get("seed")
-        return f"{name} (seed {seed})" if self.summary else "unfinished"
+        about = self.summary or self._about
+        title = f"{about.get('name')} (seed {about.get('seed')})" if about else "a run"
+        return title if self.is_finished else f"{title}, unfinished"
 
     def _facts(self) -> list[tuple[str, str]]:
         """What a person wants to see first."""
@@ -155,11 +159,14 @@ class Run:
                 facts.append(("accuracy", f"{row['accuracy']:.4f}"))
             facts.append(("loss", f"{row['loss']:.4g}"))
         if not self.rounds.empty:
-            num_rounds = int(self.rounds["round"].max()) + 1
+            of_devices = self.rounds.groupby("device")["round"].max() + 1
+            num_devices = (self.summary or self._about).get("devices", len(of_devices))
+            are_equal = of_devices.nunique() == 1
             facts += [
-                ("devices", f"{self.rounds['device'].nunique():,}"),
-                ("rounds", f"{num_rounds:,}"),
+                ("devices", f"{num_devices:,}"),
+                ("rounds" if are_equal else "rounds, most", f"{of_devices.max():,}"),
                 ("bytes sent", f"{self.rounds['sent_bytes'].sum():,}"),
             ]
+        facts += [("warning", line) for line in self.summary.get("warnings", ())]
         facts += [("missing", line) for line in self.missing]
         return [*facts, ("files", self.place)]

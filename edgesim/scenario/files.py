@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 
 import yaml
@@ -12,9 +13,11 @@ from yaml.nodes import MappingNode, SequenceNode
 from edgesim.errors import ScenarioError, did_you_mean
 from edgesim.scenario.outline import SCENARIO
 from edgesim.scenario.overrides import apply_overrides
+from edgesim.scenario.own_parts import OwnPart
 from edgesim.scenario.plain import in_yaml, plain_value
 from edgesim.scenario.problems import nearest, report
 from edgesim.scenario.schema import Scenario
+from edgesim.scenario.section import Section
 from edgesim.scenario.shipped import scenario_file, shipped_scenarios
 from edgesim.scenario.strict_yaml import GIVEN, OVERRIDE, compose, find, place, to_value
 
@@ -43,16 +46,45 @@ def load_scenario(
 
 
 def scenario_of(
-    content: Mapping[str, object], overrides: Sequence[str] = (), *, origin: str = OVERRIDE
+    content: Mapping[str, object] | Scenario,
+    overrides: Sequence[str] = (),
+    *,
+    origin: str = OVERRIDE,
 ) -> Scenario:
-    """The scenario of a mapping like that of a scenario file; `load_scenario` has the arguments.
+    """The scenario of a mapping like that of a scenario file, or of another scenario.
+
+    `load_scenario` has the other arguments. Files of one's own parts that a scenario has read are
+    not read again.
 
     Raises:
         ScenarioError: see `load_scenario`.
     """
-    return parse_scenario(
-        in_yaml(plain_value(content)), GIVEN, Path.cwd(), overrides, origin=origin
-    )
+    sources = dict(_sources(content)) if isinstance(content, Scenario) else {}
+    text = in_yaml(plain_value(content))
+    return parse_scenario(text, GIVEN, Path.cwd(), overrides, sources.get, origin=origin)
+
+
+def checked_again(scenario: Scenario) -> Scenario:
+    """A scenario that Python code may have changed: pydantic's `model_copy` checks nothing.
+
+    Raises:
+        ScenarioError: see `load_scenario`.
+    """
+    context = {"read_source": dict(_sources(scenario)).get, "folders": (Path.cwd(),)}
+    try:
+        return Scenario.model_validate(plain_value(scenario), context=context)
+    except ValidationError:
+        return scenario_of(scenario)  # a message needs the places of YAML
+
+
+def _sources(section: object) -> Iterator[tuple[str, str]]:
+    """Files of the own parts in a section, and their texts."""
+    if isinstance(section, OwnPart) and section.source is not None:
+        yield section.place, section.source
+    elif isinstance(section, Section):
+        yield from chain.from_iterable(map(_sources, vars(section).values()))
+    elif isinstance(section, tuple | list):
+        yield from chain.from_iterable(map(_sources, section))
 
 
 def parse_scenario(
@@ -123,7 +155,7 @@ def checked_scenario(
         context = {"read_source": read_source, "folders": folders}
         return Scenario.model_validate(value, context=context)
     except ValidationError as error:
-        raise ScenarioError(report(error, root, value)) from error
+        raise ScenarioError(report(error, root, value)) from None  # it says all that error does
 
 
 def dump_scenario(scenario: Scenario) -> str:

@@ -11,7 +11,7 @@ from types import BuiltinFunctionType, FunctionType
 import yaml
 
 from edgesim.errors import ScenarioError
-from edgesim.scenario.own_parts import KEYS
+from edgesim.scenario.own_parts import KEYS, OwnPart
 from edgesim.scenario.section import Section
 
 _PLAIN = "a scenario holds text, numbers, truth values, lists and mappings"
@@ -41,9 +41,9 @@ def plain_value(value: object, key: str = "") -> object:
             return {name: plain_value(inner, f"{start}{name}") for name, inner in value.items()}
         case list() | tuple() | range():
             return [plain_value(inner, f"{key}[{n}]") for n, inner in enumerate(value)]
-        case Section():
-            return value.model_dump(mode="json")
-        case PathLike():
+        case Section():  # `model_dump` would leave out a key that `model_copy` gave it by mistake
+            return plain_value(vars(value), key)
+        case PathLike() | OwnPart():
             return str(value)
     raise ScenarioError(f"{key or 'the scenario'} is {_named(value)}; {_remedy(value, key)}")
 

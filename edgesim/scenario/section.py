@@ -7,6 +7,8 @@ from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from edgesim.errors import ScenarioError
+
 LARGEST_WHOLE = 2**31 - 1  # fits numpy, torch, pyarrow and Ray, and so do sums of many
 LARGEST_SEED = 2**63 - 1
 LARGEST = 1e9  # of any figure in its unit; sums of times do not overflow
@@ -88,6 +90,19 @@ class Section(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False)
 
     alternatives: ClassVar[frozenset[str]] = frozenset()
+
+    def __setattr__(self, key: str, value: object) -> None:
+        """Refuse it, and say what to do.
+
+        Raises:
+            ScenarioError: always, but for what pydantic keeps of its own.
+        """
+        if not key.startswith("_"):
+            raise ScenarioError(
+                f"{key}: a scenario does not change; make another one, as in "
+                "edgesim.load_scenario(scenario, training__epochs=3)"
+            )
+        super().__setattr__(key, value)
 
 
 class ContradictionError(ValueError):

@@ -40,6 +40,8 @@ def scenario_file(given: Path | str) -> Path:
     A file that exists has precedence over a shipped scenario.
     """
     path = Path(given)
+    if path.parts[:1] == ("~",):
+        path = path.expanduser()
     if path.suffix or path.is_absolute() or path.is_file():
         return path
     return shipped_scenarios().get(path.as_posix(), path)

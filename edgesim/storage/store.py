@@ -83,7 +83,10 @@ class Store:
         if isinstance(place, str) and not _LOCAL.match(place) and _REMOTE.match(place):
             url = place.rstrip("/")
             return cls(url, _open(url))
-        folder = Path(_LOCAL.sub("", place, count=1) if isinstance(place, str) else place).resolve()
+        folder = Path(_LOCAL.sub("", place, count=1) if isinstance(place, str) else place)
+        if folder.parts[:1] == ("~",):  # no shell has done so in a notebook
+            folder = folder.expanduser()
+        folder = folder.resolve()
         return cls(str(folder), LocalFiles(folder))
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -37,7 +37,7 @@ _MOST_WARNINGS = 3  # that a sweep shows
 _OF_DEVICES = ["model", "device", "name"]  # columns that say which model a row is of
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class SweepResults:
     """Results of the finished cells of a sweep.
 

@@ -17,7 +17,7 @@ from edgesim.api.scenarios import (
     name_of,
     written_overrides,
 )
-from edgesim.errors import ScenarioWarning
+from edgesim.errors import ScenarioError, ScenarioWarning
 from edgesim.fleet.recording.full_disk import FullDisk
 from edgesim.results.load import UnfinishedRunWarning
 from edgesim.scenario.files import dump_scenario, read_scenario_text
@@ -109,7 +109,11 @@ def sweep(
             if on_event is not None:
                 on_event(event)
 
-        failures = run_sweep(planned, place, tell, workers, address)
+        try:
+            failures = run_sweep(planned, place, tell, workers, address)
+        except KeyboardInterrupt as error:
+            error.add_note(f"the same call goes on with the sweep, in {place}")
+            raise
     if failures:
         said = "; ".join(f"{name}: {why}" for name, why in failures.items())
         told = in_words_of_python(f"{len(failures)} cells failed: {said}")
@@ -145,7 +149,13 @@ def read_sweep(
     text = read_scenario_text(path)
     if block is not None:
         text = f"{text.rstrip()}\n{KEY}: {in_yaml(plain_value(block, KEY))}\n"
-    return parse_sweep(text, str(path), path.parent, overrides, origin=origin)
+    try:
+        return parse_sweep(text, str(path), path.parent, overrides, origin=origin)
+    except ScenarioError as error:
+        if block is None:
+            raise
+        last_line = f"{path}:{len(text.splitlines())}: "  # which is in no file
+        raise ScenarioError(str(error).replace(last_line, "")) from None
 
 
 def default_place(planned: Sweep) -> Path:

@@ -98,6 +98,10 @@ def test_a_run_shows_itself_in_a_few_words(trained):
     html = run._repr_html_()
     assert html.startswith("<table>")
     assert run.place in html
+    for warning in run.summary["warnings"]:
+        assert warning in repr(run)
+    assert run == run
+    assert {run: 1}[run] == 1
 
 
 @pytest.mark.parametrize("form", ["file", "mapping", "object", "name"])
@@ -315,7 +319,7 @@ def test_a_folder_with_a_run_is_refused_in_words_of_python(trained):
     with pytest.raises(edgesim.EdgesimError) as refused:
         edgesim.run("quickstart", out=place, inline=True, **SMALL)
     assert str(refused.value) == (
-        f"{place}: holds a run already; edgesim.resume of {place} goes on with it, and another out "
+        f"{place}: holds a run already; edgesim.resume({place!r}) goes on with it, and another out "
         "begins a new one"
     )
 
@@ -332,6 +336,7 @@ def test_a_folder_with_a_run_is_refused_in_words_of_python(trained):
             "or go on with `edgesim sweep SCENARIO --out runs/s`",
             "or go on with edgesim.sweep(SCENARIO, out='runs/s')",
         ),
+        ("edgesim resume 'my runs/a' goes on", "edgesim.resume('my runs/a') goes on"),
         ("/tmp/my--out/--inline: can't be read", "/tmp/my--out/--inline: can't be read"),
     ],
 )
@@ -425,6 +430,8 @@ def test_an_interrupt_in_a_notebook_ends_the_run_in_order(trained, tmp_path):
         unfinished = edgesim.load_run(place)
     assert not unfinished.is_finished
     assert len(unfinished.missing) == 3
+    assert repr(unfinished).startswith("<run quickstart (seed 1), unfinished: ")
+    assert "; devices 4; " in repr(unfinished)
     assert "missing" in repr(unfinished)
     assert unfinished.scenario.training.rounds == 6
     assert len(unfinished.models) == 0

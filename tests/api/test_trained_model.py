@@ -223,6 +223,28 @@ def test_what_can_not_be_given_is_said(run_of, tmp_path):
             edgesim.trained_model(tmp_path / "cut")
 
 
+def test_a_device_that_left_has_no_model(tmp_path):
+    run = edgesim.run(
+        "quickstart",
+        out=tmp_path / "run",
+        inline=True,
+        fleet={
+            "devices": 4,
+            "names": [*"abcd"],
+            "churn": {"leaves": [{"device": "c", "round": 3}]},
+        },
+        topology={"kind": "ring"},
+        training__rounds=16,
+        data__train_samples=80,
+    )
+    assert [*run.summary["left_after_round"]] == ["2"]
+    said = r"device 2 \(c\) has no model: it left and handed its model over"
+    with pytest.raises(NoModelError, match=said):
+        edgesim.trained_model(run, "c")
+    with pytest.raises(KeyError, match=f"{run.place}: no final model of device 4"):
+        run.models[4]
+
+
 def _stop(_):
     raise KeyboardInterrupt
 

@@ -236,6 +236,18 @@ def test_a_run_waits_for_the_end_of_another_of_its_name(monkeypatch, caplog):
     ]
 
 
+@pytest.mark.parametrize("address", [None, "127.0.0.1:6379"])
+def test_rays_connection_of_the_caller_is_left_alone(monkeypatch, address):
+    """Another one would take its place, and its end would end the caller's actors."""
+    ended = []
+    monkeypatch.setattr("ray.is_initialized", lambda: True)
+    monkeypatch.setattr("ray.shutdown", lambda: ended.append(True))
+    session = ray_session(address, dashboard=False, console=Console(quiet=True))
+    with pytest.raises(FleetError, match=r"connected to Ray already; ray\.shutdown"), session:
+        pass
+    assert not ended
+
+
 def test_a_name_that_another_run_keeps_is_told(monkeypatch):
     monkeypatch.setattr("ray.util.list_named_actors", lambda: ["run/device-0"])
     monkeypatch.setattr(cluster, "NAME_TIMEOUT_S", 0.0)

@@ -191,3 +191,11 @@ def test_it_is_taken_away_in_the_end(terminal):
 @pytest.mark.parametrize("settings", [{}, {"force_terminal": True, "quiet": True}])
 def test_where_nobody_sees_a_display_there_are_lines(settings):
     assert isinstance(make_view(Console(file=io.StringIO(), **settings)), PlainView)
+
+
+def test_a_cell_of_a_notebook_that_passes_for_a_terminal_gets_lines(monkeypatch):
+    console = Console(file=io.StringIO(), force_terminal=True, _environ={"TERM": "xterm"})
+    monkeypatch.delenv("JPY_PARENT_PID", raising=False)
+    assert isinstance(make_view(console), TerminalView)
+    monkeypatch.setenv("JPY_PARENT_PID", "1")
+    assert isinstance(make_view(console), PlainView)

@@ -27,6 +27,13 @@ def listing(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
+def test_a_tilde_is_the_home_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert Store.at("~/run").path == tmp_path / "run"
+    assert Store.at(Path("~")).path == tmp_path
+    assert Store.at("~run").path == Path.cwd() / "~run"
+
+
 def test_what_is_written_is_read_back(store):
     for data in (b"", b"one", bytes(range(256)) * 1000):
         store.write("folder/name.bin", data)

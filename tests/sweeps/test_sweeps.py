@@ -243,6 +243,19 @@ def test_a_changed_file_is_told_what_differs_from_its_folder(copied):
         edgesim.load_sweep(copied / "mistyped")
 
 
+@pytest.mark.parametrize(
+    ("block", "said"),
+    [
+        ({"grid": {"sed": [1]}}, "sweep.grid: sed is no key of a scenario; did you mean seed?"),
+        ({"grd": {"seed": [1]}}, "sweep.grd is an unknown key; did you mean grid?"),
+    ],
+)
+def test_a_block_given_in_python_has_no_line_of_the_file(block, said):
+    with pytest.raises(edgesim.ScenarioError) as refused:
+        edgesim.sweep("quickstart", block)
+    assert str(refused.value) == said
+
+
 def test_nothing_runs_if_one_cell_cant(tmp_path):
     """That topology needs eight devices, which the last cell alone lacks."""
     block = {"list": [{"fleet.devices": 8}, {"fleet.devices": 7}]}

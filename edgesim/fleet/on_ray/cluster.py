@@ -87,10 +87,15 @@ def ray_session(
 
     Raises:
         AddressError: there is no cluster at the address, or it does not know this user's token.
-        FleetError: Ray can't be started here.
+        FleetError: Ray can't be started here, or this process uses it already.
         TemporaryFolderError: this machine has no folder that only this user can reach.
     """
     check_auth_mode()
+    if ray.is_initialized():  # another Ray would take its place, and end the caller's actors
+        raise FleetError(
+            "this process is connected to Ray already; ray.shutdown() ends that, with what it "
+            "started; or run without Ray: --inline"
+        )
     with ExitStack() as stack:
         if address is not None:
             address = find_cluster(address, console)
