@@ -64,6 +64,12 @@ class _Output(io.TextIOBase):
         with self._told_apart():
             self.stream.flush()
 
+    def __del__(self) -> None:
+        """Close nothing: the stream is the caller's.
+
+        The base class would flush it, when an interpreter that ends has no modules any more.
+        """
+
     def writable(self) -> bool:
         return True
 
@@ -105,6 +111,12 @@ class _Diagnostics(io.TextIOBase):
     def flush(self) -> None:
         with suppress(OSError, ValueError):
             sys.stderr.flush()
+
+    def __del__(self) -> None:
+        """Close nothing: the stream is the caller's.
+
+        The base class would flush it, when an interpreter that ends has no modules any more.
+        """
 
     def writable(self) -> bool:
         return True

@@ -30,6 +30,7 @@ from edgesim.report.frames import Chart, Frame
 from edgesim.report.runs import ReportedRun
 from edgesim.report.time_figures import chosen_caption, device_axis, rows_of
 from edgesim.report.units import Axis, bytes_axis, count, count_axis, energy_axis, listed, percent
+from edgesim.scenario.own_parts import own_parts
 from edgesim.study.tables.units import with_unit
 
 if TYPE_CHECKING:
@@ -279,10 +280,14 @@ def memory_figure(run: ReportedRun) -> Figure | None:
 
 
 def compute_figure(run: ReportedRun) -> Figure | None:
-    """Work of a step and of an exchange, after the paper's Fig. 3; None if it can't be counted."""
+    """Work of a step and of an exchange, after the paper's Fig. 3; None if it can't be counted.
+
+    Code that a run directory names is not run: it may be somebody else's, or another than the run's
+    by now.
+    """
     import pandas as pd
 
-    if run.scenario is None:
+    if run.scenario is None or any(own_parts(run.scenario)):
         return None
     try:
         studied = studied_scenario(run.scenario)

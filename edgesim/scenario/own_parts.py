@@ -330,6 +330,10 @@ def _validated(value: object, info: ValidationInfo) -> OwnPart:
             f"is {value}; no other process has what a script or a notebook defines: save it in a "
             f"file and write ./parts.py:{match[2]}",
         )
+    if match and (package := match[1].partition(".")[0]) in sys.stdlib_module_names:
+        raise ContradictionError(
+            "", f"names {package}, which is Python's own; name a part of yours, or of a package"
+        )
     if match:
         return OwnPart(match[1], match[2], None, package_digest(match[1]))
     raise ContradictionError("", f"is {value!r}; must be {FORM}")

@@ -12,9 +12,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from edgesim.errors import EdgesimError
-from edgesim.results.run_files import SWEEP
+from edgesim.results.run_files import SEAL_KEY, SWEEP
 from edgesim.scenario.own_parts import own_parts
 from edgesim.scenario.sweep import Sweep
+from edgesim.storage.seal import BLANK, SealError, check_seal, sealed
 from edgesim.storage.store import Store
 
 NOT_FINISHED = "not finished"
@@ -22,6 +23,7 @@ NOT_FINISHED = "not finished"
 
 FORMAT = 1
 PLAN, FAILURES = SWEEP, "failures.json"
+_NO_RUN = "0" * 16  # a seal names the run of its file
 _SHOWN = 3  # differences that a message names
 
 
@@ -54,7 +56,7 @@ def open_directory(place: str, sweep: Sweep, *, writes: bool = True) -> Store:
         raise SweepError(f"{store.url}: is not empty and holds no sweep; name another --out")
     if writes:
         store.make()
-        store.write(PLAN, _json(plan))
+        store.write(PLAN, sealed(_json({**plan, SEAL_KEY: BLANK}), _NO_RUN, PLAN))
     return store
 
 
@@ -69,10 +71,15 @@ def read_plan(store: Store) -> dict[str, Any]:
             raise SweepError(f"{store.url}: there is nothing; name the folder of a sweep")
         raise SweepError(f"{store.url}: no folder of a sweep; it lacks {PLAN}")
     try:
-        plan = json.loads(store.read(PLAN))
+        plan = json.loads(data := store.read(PLAN))
         version = plan["format"]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise SweepError(f"{store.url}/{PLAN}: damaged; bring it back from a copy") from error
+        if SEAL_KEY in plan:  # earlier versions wrote none
+            check_seal(data, _NO_RUN, PLAN)
+        is_whole = version != FORMAT or _is_whole(plan)
+    except (SealError, ValueError, KeyError, TypeError, RecursionError):
+        is_whole = False
+    if not is_whole:
+        raise SweepError(f"{store.url}/{PLAN}: damaged; bring it back from a copy")
     if version != FORMAT:
         raise SweepError(
             f"{store.url}: has format {version}, but this edgesim reads {FORMAT}; use the edgesim "
@@ -80,6 +87,20 @@ def read_plan(store: Store) -> dict[str, Any]:
         )
     checked: dict[str, Any] = plan
     return checked
+
+
+def _is_whole(plan: Mapping[str, Any]) -> bool:
+    """Whether a plan has what `_plan` gives it."""
+    return (
+        isinstance(plan["name"], str)
+        and isinstance(plan["keys"], list)
+        and isinstance(plan["cells"], dict)
+        and all(
+            isinstance(cell, dict)
+            and all(isinstance(cell[part], dict) for part in ("settings", "scenario", "own_parts"))
+            for cell in plan["cells"].values()
+        )
+    )
 
 
 def read_failures(store: Store) -> dict[str, str]:

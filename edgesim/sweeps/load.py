@@ -15,7 +15,7 @@ from edgesim.results.run import Run
 from edgesim.scenario.plain import in_yaml
 from edgesim.storage.store import Store
 from edgesim.sweeps.directory import NOT_FINISHED, is_finished, read_failures, read_plan
-from edgesim.sweeps.sameness import Contents, environment_of, warnings_of_code
+from edgesim.sweeps.sameness import Contents, check_settings, environment_of, warnings_of_code
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -154,8 +154,8 @@ def load_sweep(place: str | Path) -> SweepResults:
         place: folder of the sweep; a path, or a URI that fsspec knows.
 
     Raises:
-        SweepError: the place is no folder of a sweep, or samples, files or own code differ between
-            its cells.
+        SweepError: the place is no folder of a sweep; a cell's folder holds a run of other
+            settings; or samples, files or own code differ between cells.
         RunDirectoryError: a file of a finished cell is damaged.
     """
     import pandas as pd
@@ -168,6 +168,7 @@ def load_sweep(place: str | Path) -> SweepResults:
         if not is_finished(store, name):
             missing[name] = failures.get(name, NOT_FINISHED)
             continue
+        check_settings(store, name, cell["scenario"])
         environments[name] = environment_of(store, name)
         contents.add(cell["scenario"], environments[name], f"cell {name}")
         run = load_run(f"{store.url}/{name}")

@@ -1,14 +1,17 @@
-"""Holds cells of a sweep to the same samples, files and own code: their results are compared.
+"""Holds cells of a sweep to their settings, and to the same samples, files and own code.
 
-A sweep goes on for days. Meanwhile somebody edits a file, or replaces the data.
+A sweep goes on for days. Meanwhile somebody edits a file, replaces the data, or puts the folders of
+cells in order.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+import yaml
 
 from edgesim.code_version import CodeVersion, code_version
 from edgesim.results.run_files import RunFiles
@@ -20,6 +23,9 @@ from edgesim.storage.store import Store
 from edgesim.sweeps.directory import SweepError, is_finished
 
 _CODE, _FILE, _SAMPLES = "code", "file", "samples"
+_FOUND = ("fleet", "paper")  # sections that are none of training, or that a run completes
+_SCALARS = str | int | float | bool | None
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # a tenth of the time
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +78,46 @@ class Contents:
         ]
 
 
+def check_settings(store: Store, cell: str, scenario: Mapping[str, Any]) -> None:
+    """Refuse a finished cell whose folder holds a run of other settings.
+
+    Args:
+        store: the folder of the sweep.
+        cell: its name.
+        scenario: of the cell, as plain values.
+
+    Raises:
+        SweepError: it does.
+    """
+    place = f"{store.url}/{cell}"
+    run = yaml.load(RunFiles(Store.at(place)).read_text("scenario.yaml"), Loader=_Loader)
+    wanted = {key: value for key, value in scenario.items() if key not in _FOUND}
+    for key, there, here in _contradictions(wanted, run, ""):
+        raise SweepError(
+            f"{place}: {key} is {there} in this run and {here} in the sweep; put the cell's own "
+            "folder in its place, or remove this one: `edgesim sweep` runs the cell anew"
+        )
+
+
+def _contradictions(wanted: object, found: object, key: str) -> Iterator[tuple[str, Any, Any]]:
+    """Keys of both with other values, each with that of the run and the wanted one.
+
+    A run has found what is `auto`, and one of another edgesim may lack keys.
+    """
+    if isinstance(wanted, Mapping) and isinstance(found, Mapping):
+        for name in wanted:
+            if name in found:
+                inner = f"{key}.{name}" if key else name
+                yield from _contradictions(wanted[name], found[name], inner)
+    elif isinstance(wanted, _SCALARS) and wanted not in ("auto", found):
+        yield key, found, wanted
+
+
 def known_contents(store: Store, planned: Sweep) -> Contents:
     """What the finished cells of a sweep began with, and its own parts as they are now.
 
     Raises:
-        SweepError: finished cells began with unlike contents.
+        SweepError: finished cells began with unlike contents, or have other settings.
     """
     contents = Contents()
     for cell in planned.cells:
@@ -85,6 +126,7 @@ def known_contents(store: Store, planned: Sweep) -> Contents:
     for cell in planned.cells:
         if is_finished(store, cell.name):
             scenario = cell.scenario.model_dump(mode="json")
+            check_settings(store, cell.name, scenario)
             contents.add(scenario, environment_of(store, cell.name), f"cell {cell.name}")
     return contents
 

@@ -54,6 +54,13 @@ def copied(swept, tmp_path):
     return shutil.copytree(swept.place, tmp_path / "sweep")
 
 
+def plan_of(folder):
+    """Content of sweep.json as earlier versions wrote it, to be changed: without a seal."""
+    plan = json.loads((folder / "sweep.json").read_text())
+    del plan["seal"]
+    return plan
+
+
 def cell_columns(run):
     return run.rounds.drop(columns=list(WALL_COLUMNS))
 
@@ -92,7 +99,7 @@ def test_results_are_one_tidy_table(swept):
 
 def test_a_key_that_an_entry_lacks_has_the_scenarios_value(copied):
     """Entries of a list may set different keys; no cell of the table is empty then."""
-    plan = json.loads((copied / "sweep.json").read_text())
+    plan = plan_of(copied)
     plan["keys"].append("topology")
     del plan["cells"][CELLS[2]]["settings"]["gossip.averaging_rate"]
     (copied / "sweep.json").write_text(json.dumps(plan))
@@ -121,6 +128,43 @@ def test_means_and_deviations_are_over_seeds(swept):
     assert swept.means(over="gossip.averaging_rate")["seed"].tolist() == [1, 1, 2, 2]
 
 
+def test_a_folder_that_holds_the_run_of_another_cell_is_refused(copied):
+    """Cells 0 and 2 have the same seed and other averaging rates."""
+    first, other = copied / CELLS[0], copied / CELLS[2]
+    first.rename(copied / "kept")
+    other.rename(first)
+    (copied / "kept").rename(other)
+    said = r"gossip\.averaging_rate is 0\.2 in this run and 0\.1 in the sweep"
+    with pytest.raises(edgesim.SweepError, match=f"{re.escape(CELLS[0])}: {said}"):
+        edgesim.load_sweep(copied)
+    with pytest.raises(edgesim.SweepError, match=f"{re.escape(CELLS[0])}: {said}"):
+        edgesim.sweep("quickstart", GRID, out=copied, **SMALL)
+
+
+def test_a_changed_plan_is_refused(copied):
+    file = copied / "sweep.json"
+    text = file.read_text()
+    file.write_text(text.replace('"gossip.averaging_rate": 0.1', '"gossip.averaging_rate": 0.3', 1))
+    with pytest.raises(edgesim.SweepError, match=r"sweep\.json: damaged; bring it back"):
+        edgesim.load_sweep(copied)
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        [],
+        {"format": 1},
+        {"format": 1, "name": "a", "keys": [], "cells": []},
+        {"format": 1, "name": "a", "keys": [], "cells": {"x": {}}},
+        {"format": 1, "name": 1, "keys": [], "cells": {}},
+    ],
+)
+def test_a_plan_of_another_shape_is_damaged(tmp_path, plan):
+    (tmp_path / "sweep.json").write_text(json.dumps(plan))
+    with pytest.raises(edgesim.SweepError, match=r"sweep\.json: damaged; bring it back"):
+        edgesim.load_sweep(tmp_path)
+
+
 def test_cells_whose_figures_are_in_doubt_are_named(copied):
     for place, cell in enumerate(CELLS):
         with RunDirectory.open_existing(copied / cell).held() as files:
@@ -137,7 +181,7 @@ def test_cells_whose_figures_are_in_doubt_are_named(copied):
 
 
 def test_null_and_whole_numbers_stay_what_they_are(copied):
-    plan = json.loads((copied / "sweep.json").read_text())
+    plan = plan_of(copied)
     values = {"recovery.checkpoint_every_rounds": 2, "model.norm": "batch"}
     plan["keys"] += values
     for place, cell in enumerate(CELLS):
