@@ -61,7 +61,7 @@ def test_paths_of_sockets_are_as_short_as_the_system_asks(monkeypatch, system, m
 
 
 ON_WINDOWS = """
-import os, signal, sys
+import asyncio, os, signal, sys  # asyncio, which asks this system of other things than Windows
 for name in ("fcntl", "resource"):
     sys.modules[name] = None  # is not there
 for name in ("O_DIRECTORY", "O_NOFOLLOW", "mkfifo", "geteuid", "sysconf", "sched_getaffinity"):
