@@ -7,6 +7,7 @@ others end with status 1.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher, get_close_matches
 
@@ -57,6 +58,17 @@ def did_you_mean(name: str, names: Iterable[str], otherwise: str) -> str:
 
 def _likeness(name: str, other: str) -> float:
     return SequenceMatcher(None, name.lower(), other.lower()).ratio()
+
+
+_CONTROLS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+
+
+def printable(text: str) -> str:
+    """Text for a terminal, with escapes for what would move its cursor or reverse its letters.
+
+    Names and paths come from files that somebody else may have written. Line breaks stay.
+    """
+    return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def device_label(device: int, names: Sequence[str]) -> str:

@@ -20,7 +20,7 @@ from edgesim.cli.garbage import skip_last_collection
 from edgesim.cli.output import OutputError, refuse_more_output
 from edgesim.cli.output import err as _err
 from edgesim.cli.output import output as _output
-from edgesim.errors import EdgesimError, did_you_mean
+from edgesim.errors import EdgesimError, did_you_mean, printable
 
 __all__ = ["app", "main"]
 
@@ -53,9 +53,9 @@ def main() -> None:
     except EdgesimError as error:
         if debug:
             traceback.print_exc()
-        _err.print(_in_lines(str(error), 2))
+        _err.print(printable(_in_lines(str(error), 2)))
         for note in getattr(error, "__notes__", ()):
-            _err.print(note)
+            _err.print(printable(note))
         sys.exit(BAD_INPUT if isinstance(error, ValueError) else FAILED)
     except OutputError as error:
         if debug:

@@ -14,6 +14,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
+from edgesim.errors import printable
 from edgesim.study.tables.table import Table, is_heading
 
 GAP = "  "  # between columns
@@ -59,7 +60,7 @@ def table_lines(table: Table, width: int | None) -> list[str]:
 
 
 def _one_line(cell: str) -> str:
-    return cell.replace("\r", " ").replace("\n", " ")
+    return printable(cell.replace("\r", " ").replace("\n", " "))
 
 
 def _sentence(text: str, width: int | None) -> list[str]:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
+from secrets import token_hex
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
@@ -203,7 +204,7 @@ def _fetch(file: PublishedFile, folder: Path, published: Published, tell: Told) 
     with tarfile.open(path) as archive:
         members = archive.getmembers()
         archive.extractall(folder, filter="data")
-    path.unlink()
+    path.unlink(missing_ok=True)  # another process may have
     top = folder / Path(members[0].name).parts[0] if members else folder
     tell(f"unpacked {top}")
     return top
@@ -211,7 +212,9 @@ def _fetch(file: PublishedFile, folder: Path, published: Published, tell: Told) 
 
 def _download(file: PublishedFile, path: Path, published: Published) -> None:
     """Download a file; it has its name only if it is the published one."""
-    part, digest = path.with_name(f"{path.name}.part"), hashlib.md5(usedforsecurity=False)
+    # Of this call alone: another process may fetch the same file.
+    part = path.with_name(f"{path.name}.{token_hex(4)}.part")
+    digest = hashlib.md5(usedforsecurity=False)
     try:
         with urlopen(file.url, timeout=TIMEOUT_S) as answer, part.open("wb") as target:  # noqa: S310
             while chunk := answer.read(CHUNK):

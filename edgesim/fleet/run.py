@@ -178,6 +178,7 @@ def _resume(
 ) -> RunResult:
     """Resume a run that this process holds."""
     directory.sweep_unfinished()
+    directory.check_summary()
     if directory.has("summary.json"):
         summary = directory.read_json("summary.json")
         check_finished(directory, summary)

@@ -142,6 +142,8 @@ def _write(text: str, places: Sequence[str | Path], out: Path | None) -> tuple[s
         store.write(FILE, data)
         return f"{store.url}/{FILE}", len(data)
     path = out or Path(FILE)
+    if path.suffix.lower() not in {".html", ".htm"}:
+        raise ReportError(f"--out {path}: a report is a page; its name must end in .html")
     try:
         path.write_bytes(data)
     except OSError as error:

@@ -190,7 +190,7 @@ def _load(place: str | Path) -> ReportedRun:
             f"{run.place}: no round of this run is recorded yet; report it later"
         )
     files = RunFiles(Store.at(place))
-    settings: dict[str, Any] = yaml.safe_load(files.read_text("scenario.yaml"))
+    settings = files.read_settings()
     environment = files.read_json("environment.json") if files.has("environment.json") else {}
     if not run.is_finished:
         missing.append(

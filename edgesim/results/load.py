@@ -58,6 +58,7 @@ def load_run(place: str | Path) -> Run:
     """
     files = RunFiles(Store.at(place))
     _ = files.run_digest  # whether it is a run at all
+    files.check_summary()
     if not files.has(_SUMMARY):
         try:
             run = _load_unfinished(files)
@@ -261,12 +262,8 @@ def _presence(files: RunFiles, scenario: Mapping[str, Any]) -> Presence:
 
 def _scenario_of(files: RunFiles) -> dict[str, Any]:
     """Content of scenario.yaml; empty if the file does not exist."""
-    import yaml
-
-    if not files.has("scenario.yaml"):  # the run was interrupted at its start
-        return {}
-    scenario: dict[str, Any] = yaml.safe_load(files.read_text("scenario.yaml"))
-    return scenario
+    # Without it the run was interrupted at its start.
+    return files.read_settings() if files.has("scenario.yaml") else {}
 
 
 def _frame(files: RunFiles, name: str) -> pd.DataFrame:

@@ -36,6 +36,9 @@ ABOUT = "run.json"
 SWEEP = "sweep.json"
 """File of the folder of a sweep, which is no run directory."""
 
+PARTS = "parts/*/*"
+"""Names of recorded rounds and messages, each in the folder of its device."""
+
 SEAL_KEY = "seal"
 """Key of the checksum in a JSON file, and in the metadata of a Parquet file."""
 
@@ -77,6 +80,18 @@ class RunFiles:
     def has(self, name: str) -> bool:
         """Whether there is a file of this name."""
         return self._store.exists(name)
+
+    def check_summary(self) -> None:
+        """Refuse a run that has ended and lost the figures of its end.
+
+        It writes summary.json last, and then removes the parts from which it could be resumed.
+
+        Raises:
+            RunDirectoryError: it is one.
+        """
+        has_ended = self.has("devices.parquet") and not self._store.names(PARTS)
+        if has_ended and not self.has("summary.json"):
+            raise RunDirectoryError(f"{self.place}: lacks summary.json, though it ended; {REMEDY}")
 
     @cached_property
     def run_digest(self) -> str:
@@ -162,6 +177,26 @@ class RunFiles:
         """Content of a JSON file, without its checksum."""
         content = self._parse_json(name, self.read(name))
         del content[SEAL_KEY]
+        return content
+
+    def read_settings(self) -> dict[str, Any]:
+        """Content of scenario.yaml, which is not checked again."""
+        import yaml
+
+        loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # a tenth of the time
+        text = self.read_text("scenario.yaml")
+        try:
+            # Aliases of aliases would fill the memory; edgesim writes none.
+            if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=loader)):
+                content = None
+            else:
+                content = yaml.load(text, Loader=loader)  # noqa: S506 (safe)
+        except (yaml.YAMLError, RecursionError):
+            content = None
+        if not isinstance(content, dict):
+            raise RunDirectoryError(
+                f"{self.place}/scenario.yaml: damaged: it is no scenario; {REMEDY}"
+            )
         return content
 
     def _parse_json(self, name: str, data: bytes) -> dict[str, Any]:

@@ -11,8 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import yaml
-
 from edgesim.code_version import CodeVersion, code_version
 from edgesim.results.run_files import RunFiles
 from edgesim.results.test_samples import settings_of_test_samples
@@ -25,7 +23,6 @@ from edgesim.sweeps.directory import SweepError, is_finished
 _CODE, _FILE, _SAMPLES = "code", "file", "samples"
 _FOUND = ("fleet", "paper")  # sections that are none of training, or that a run completes
 _SCALARS = str | int | float | bool | None
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # a tenth of the time
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +87,7 @@ def check_settings(store: Store, cell: str, scenario: Mapping[str, Any]) -> None
         SweepError: it does.
     """
     place = f"{store.url}/{cell}"
-    run = yaml.load(RunFiles(Store.at(place)).read_text("scenario.yaml"), Loader=_Loader)
+    run = RunFiles(Store.at(place)).read_settings()
     wanted = {key: value for key, value in scenario.items() if key not in _FOUND}
     for key, there, here in _contradictions(wanted, run, ""):
         raise SweepError(

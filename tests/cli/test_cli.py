@@ -370,6 +370,14 @@ def test_an_unforeseen_error_of_another_process_is_told_by_its_cause(monkeypatch
         assert capsys.readouterr().err.splitlines()[0] == said
 
 
+def test_escape_sequences_of_a_path_do_not_reach_the_terminal(called, tmp_path):
+    data = sets("data.source=cifar10", r'data.path="a\e[31mb"')
+    found = called("validate", "quickstart", *data, cwd=tmp_path)
+    assert found.returncode == 2
+    assert "\x1b" not in found.stderr
+    assert r"a\x1b[31mb" in found.stderr
+
+
 def test_a_scenario_refused_after_its_workers_were_prepared_leaves_nothing(called, monkeypatch):
     """D2 needs a symmetric graph, which the checks see, beside the start of the fork server."""
     before = {child.pid for child in psutil.Process().children()}

@@ -113,6 +113,26 @@ def test_another_file_than_the_published_one_is_refused_and_removed(server, tmp_
     assert list(tmp_path.iterdir()) == []
 
 
+def test_two_downloads_at_once_do_not_write_into_one_file(server, tmp_path, monkeypatch):
+    """The second one begins when the first has half of the file, and ends before it."""
+    data = bytes(range(256)) * 8
+    served(server, monkeypatch, "fashion_mnist", {"a.gz": data})
+    first = []
+
+    class Slow(io.BytesIO):
+        def read(self, size=-1):
+            if self.tell() and not first:
+                first.append(True)
+                fetch_published("fashion_mnist", tmp_path)
+            return super().read(min(size, len(data) // 2))
+
+    monkeypatch.setattr(published, "urlopen", lambda *given, **more: Slow(data))
+    fetch_published("fashion_mnist", tmp_path)
+    assert first
+    assert [path.name for path in tmp_path.iterdir()] == ["a.gz"]
+    assert (tmp_path / "a.gz").read_bytes() == data
+
+
 def test_an_archive_writes_nothing_outside_of_its_folder(server, tmp_path, monkeypatch):
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as archive:

@@ -66,6 +66,16 @@ def test_values_have_the_run_and_the_device_as_labels(told):
     assert told["edgesim_fleet_rounds_done", "run-1", "mean"] == 1.5
 
 
+def test_labels_are_ascii(told):
+    """Ray exports no metric at all as soon as one label has another letter."""
+    facts = FleetFacts(num_devices=2, num_rounds=10, names=("Küche", "a\u2028"))
+    devices = {number: DeviceProgress(number, rounds_done=1) for number in range(2)}
+    RayMetrics("köln", 100).update(FleetState(facts, devices))
+    assert told["edgesim_rounds_done", r"k\xf6ln", r"K\xfcche"] == 1
+    assert told["edgesim_rounds_done", r"k\xf6ln", r"a\u2028"] == 1
+    assert all(text.isascii() for labels in told for text in labels)
+
+
 def test_what_is_counted_again_after_a_crash_is_not_added_twice(told):
     ray = RayMetrics("run-1", 100)
     for sent in (10, 30, 20, 35):

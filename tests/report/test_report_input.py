@@ -47,6 +47,40 @@ def test_an_empty_a_foreign_and_an_absent_directory(tmp_path):
     assert refusal(tmp_path / "foreign").startswith(f"{tmp_path / 'foreign'}: no run directory")
 
 
+def test_code_that_a_run_directory_names_is_not_run(tmp_path):
+    """It may be somebody else's, or another than it was; the rest is reported."""
+    place = train(tmp_path, scenario=SMALL | {"model": {"name": f"{write_model(tmp_path)}:Tiny"}})
+    page = report_page(load_runs([place]))
+    assert "What a round computes" not in page
+    (trap,) = (place / "own_parts").iterdir()
+    mark = tmp_path / "mark"
+    (tmp_path / "own.py").write_text(f"open({str(mark)!r}, 'w')")
+    assert report_page(load_runs([place]))
+    assert not mark.exists()
+    assert trap.is_file()
+
+
+def test_a_page_has_the_name_of_a_page(small):
+    """Not of a table of the run, which it would replace."""
+    table = small / "rounds.parquet"
+    before = table.read_bytes()
+    with pytest.raises(EdgesimError, match=r"rounds\.parquet: a report is a page; its name must"):
+        write_report([small], table)
+    assert table.read_bytes() == before
+
+
+def write_model(folder):
+    """File of a model of one's own."""
+    path = folder / "own.py"
+    path.write_text(
+        "from torch import nn\n"
+        "class Tiny(nn.Sequential):\n"
+        "    def __init__(self, input_shape, num_classes):\n"
+        "        super().__init__(nn.Flatten(), nn.Linear(64, num_classes))\n"
+    )
+    return path
+
+
 def test_a_file(small):
     line = refusal(small / "rounds.parquet")
     assert line.startswith(f"{small / 'rounds.parquet'}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from math import inf
 from pathlib import Path
 from textwrap import dedent, indent
@@ -94,6 +95,12 @@ def profile_by_name(scenario):
     named, _ = name_devices(scenario)
     profiles = [profile.name for profile in device_profiles(named)]
     return dict(zip(named.fleet.names, profiles, strict=True))
+
+
+@pytest.mark.parametrize("letter", ["\x1b", "\x9b", "\u2028", "\u202e", "\u2066"])
+def test_a_name_has_no_characters_that_move_a_cursor_or_turn_text_round(letter):
+    with pytest.raises(ScenarioError, match="must be the name of a device"):
+        load_scenario("quickstart", [f"fleet={json.dumps({'devices': 2, 'names': [letter, 'b']})}"])
 
 
 @pytest.mark.parametrize("topology", TOPOLOGIES.values(), ids=TOPOLOGIES)

@@ -95,6 +95,8 @@ def test_the_last_colon_separates_the_name_from_a_path_with_colons(
             "mine.py",
             "name the class or function in it: mine.py:Name; the file has Mine",
         ),
+        ("subprocess:getoutput", "names subprocess, which is Python's own; name a part of yours"),
+        ("builtins:eval", "names builtins, which is Python's own"),
         ("absent.py", "is absent.py; name the class or function in it: absent.py:Name"),
     ],
 )
@@ -135,12 +137,10 @@ def test_a_package_announces_a_name_as_soon_as_it_is_installed(
     about = tmp_path / "lab_of_tests-1.0.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Name: lab_of_tests\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text(
-        "[edgesim.compressors]\nhalves = json.decoder:JSONDecoder\n"
-    )
+    (about / "entry_points.txt").write_text("[edgesim.compressors]\nhalves = numpy.linalg:norm\n")
     compressor = load_scenario(scenario_path, override).gossip.compressor
     assert isinstance(compressor.kind, OwnPart)
-    assert str(compressor.kind) == "json.decoder:JSONDecoder", "which needs no name to read back"
+    assert str(compressor.kind) == "numpy.linalg:norm", "which needs no name to read back"
 
 
 def test_the_guide_says_where_ones_own_parts_may_stand():

@@ -44,6 +44,28 @@ def test_a_finished_run_that_lacks_a_table_is_refused_by_its_name(directory):
         edgesim.load_run(directory.place)
 
 
+def test_a_run_that_has_ended_and_lost_its_summary_is_no_unfinished_one(directory):
+    """Resuming it would train it anew, and write over its tables."""
+    finished(directory)
+    directory._store.delete(["summary.json"])
+    said = r"store: lacks summary\.json, though it ended; bring it back"
+    with pytest.raises(RunDirectoryError, match=said):
+        edgesim.load_run(directory.place)
+    with pytest.raises(RunDirectoryError, match=said):
+        edgesim.resume(directory.place)
+
+
+@pytest.mark.parametrize(
+    "text", ["- a\n", "a: &a [x, x]\nb: [*a, *a]\n", "a: !!python/name:os.system\n", "a: [\n"]
+)
+def test_a_scenario_of_another_kind_is_damaged(directory, text):
+    """Aliases of aliases grow without end; edgesim writes none."""
+    begun(directory).write_text("scenario.yaml", text)
+    said = r"scenario\.yaml: damaged: it is no scenario; bring it back"
+    with pytest.raises(RunDirectoryError, match=said):
+        edgesim.load_run(directory.place)
+
+
 def test_an_unfinished_run_is_loaded_as_far_as_it_is_written(directory):
     with pytest.warns(edgesim.UnfinishedRunWarning, match="unfinished; these are the 0 rounds"):
         run = edgesim.load_run(begun(directory).place)

@@ -51,6 +51,15 @@ def written(found, tmp_path_factory):
     return folder
 
 
+def test_names_of_devices_are_no_formulas_and_need_no_font(tmp_path, recwarn):
+    names = ["$\\frac{1}{$", "农场", "c", "d"]
+    fleet = {"devices": 4, "names": names, "profile": "raspberry-pi-4b"}
+    scenario = small(tmp_path, f"fleet={json.dumps(fleet)}", *MIXED[1:])
+    paths = write_folder(study(scenario, all_models=False), tmp_path / "figures")
+    assert not [warning for warning in recwarn if "Glyph" in str(warning.message)]
+    assert len(paths) > 1
+
+
 def numbers_in(value):
     """All numbers of a record."""
     if isinstance(value, dict):

@@ -65,4 +65,12 @@ class RayMetrics(Sink):
         self._counted[key] = sample.value
 
     def _tags(self, metric: Metric, labels: tuple[str, ...]) -> dict[str, str]:
-        return {RUN: self._run, **dict(zip(metric.labels, labels, strict=True))}
+        return {
+            RUN: _ascii(self._run),
+            **dict(zip(metric.labels, map(_ascii, labels), strict=True)),
+        }
+
+
+def _ascii(text: str) -> str:
+    r"""Text in ASCII, with escapes such as `\xfc`: one other letter empties Ray's whole export."""
+    return text.encode("ascii", "backslashreplace").decode()

@@ -7,6 +7,7 @@ drawn.
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ COLORS = (
 PRECISION_COLORS = {"fp32": COLORS[0], "int8": COLORS[1]}
 
 _STYLE: dict[str, object] = {
+    "text.parse_math": False,  # names of devices may have dollars
     "svg.fonttype": "none",  # text stays text: small files, and readers can search it
     "font.family": "sans-serif",
     "font.size": 9.0,
@@ -72,7 +74,10 @@ def as_picture(figure: Figure, name: str, caption: str) -> Picture:
     import matplotlib as mpl
 
     file = StringIO()
-    with mpl.rc_context({"svg.hashsalt": name}):  # names of clips, otherwise random
+    salted = mpl.rc_context({"svg.hashsalt": name})  # names of clips, otherwise random
+    with salted, warnings.catch_warnings():
+        # The reader's browser has the glyphs that matplotlib's font lacks.
+        warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
         figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
     svg = file.getvalue()
     # Several figures may stand in one page: their ids must differ.
