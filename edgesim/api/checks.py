@@ -74,6 +74,8 @@ class Checked:
 def validate(scenario: ScenarioLike, **overrides: object) -> Checked:
     """Check a scenario with its graph, data and model; start nothing and write nothing.
 
+    A dataset that is missing is fetched if the scenario has `data.download: true`.
+
     Args:
         scenario: a file, the name of a shipped scenario, a mapping, or a scenario.
         **overrides: values by key, as in `edgesim.run`.

@@ -158,7 +158,10 @@ def dashboard_(
 
 @app.command(short_help="Check a scenario with its graph, data and model.")
 def validate(scenario: ScenarioPath, overrides: Overrides = None) -> None:
-    """Check a scenario with its graph, data and model; start nothing and write nothing."""
+    """Check a scenario with its graph, data and model; start nothing and write nothing.
+
+    A dataset that is missing is fetched if the scenario has data.download: true.
+    """
     from edgesim.scenario.sweep import has_sweep
 
     if has_sweep(scenario):

@@ -29,6 +29,7 @@ from topologies import EVERYONE, Presence
 if TYPE_CHECKING:
     import pandas as pd
 
+_FIRST = ("scenario.yaml", "environment.json")
 _TABLES = ("rounds.parquet", "messages.parquet", "evaluations.parquet", "devices.parquet")
 _SUMMARY = "summary.json"
 _LENGTHS = (("rounds", "rounds"), ("epochs", "epochs"), ("virtual_time_s", "virtual seconds"))
@@ -73,14 +74,15 @@ def load_run(place: str | Path) -> Run:
                 stacklevel=2,
             )
             return run
-    missing = [name for name in _TABLES if not files.has(name)]
+    missing = [name for name in (*_TABLES, *_FIRST) if not files.has(name)]
     if missing:
         raise ResultsError(
             f"{files.place}: lacks {', '.join(missing)}; bring it back from a copy, or start the "
             "run anew"
         )
     rounds, messages, evaluations, devices = (_frame(files, name) for name in _TABLES)
-    scenario = _scenario_of(files)
+    scenario = files.read_settings()
+    files.read_json("environment.json")  # to check it
     run = Run(
         files.place,
         rounds,
