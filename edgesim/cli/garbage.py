@@ -29,5 +29,16 @@ def uncollected() -> Iterator[None]:
 
 def skip_last_collection() -> None:
     """Let the process end without a search for garbage: all its memory is given back anyway."""
-    atexit.unregister(gc.freeze)  # one registration is enough
-    atexit.register(gc.freeze)
+    atexit.unregister(_end)  # one registration is enough
+    atexit.register(_end)
+
+
+def _end() -> None:
+    """Hide all objects from the last search.
+
+    Triton, which builds of torch for GPUs import, prints pages about what is not found then.
+    """
+    if "triton" in sys.modules:
+        gc.unfreeze()
+    else:
+        gc.freeze()

@@ -68,7 +68,14 @@ def test_collections_are_as_they_were_after_an_error(was_enabled):
     unfrozen(action)
 
 
-@pytest.mark.parametrize(("call", "said"), [("main()", ""), ("pass", "searched\n")])
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ("main()", ""),
+        ("pass", "searched\n"),
+        ("sys.modules['triton'] = sys; gc.freeze(); main()", "searched\n"),
+    ],
+)
 def test_the_end_of_a_command_does_not_search_for_garbage(call, said):
     program = [sys.executable, "-c", PROGRAM.format(call=call)]
     ended = subprocess.run(program, capture_output=True, text=True, check=False)
