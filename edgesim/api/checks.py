@@ -173,7 +173,7 @@ def prepared_table(prepared: PreparedRun) -> Table:
     ]
     rows += [(f"{key}, your own", _described(part)) for key, part in own_parts(scenario)]
     notes = (str(prepared.found_rate),) if prepared.found_rate else ()
-    return Table(f"{scenario.name}: nothing stands in its way", ("", ""), tuple(rows), notes)
+    return Table(f"{scenario.name}: valid, can be run", ("", ""), tuple(rows), notes)
 
 
 def _arithmetic_rows(scenario: Scenario) -> list[tuple[str, str]]:

@@ -148,8 +148,9 @@ def _check_devices_of(churn: ChurnSection, names: Sequence[str]) -> None:
         if isinstance(device, int):
             if names:
                 raise ScenarioError(
-                    f"{where}, but devices have names here, in whose order a number may be another "
-                    f"device than meant; write its name, such as {names[device]!r}"
+                    f"{where}, but devices have names here and are numbered in the order of names; "
+                    "the number may mean another device: write its name, such as "
+                    f"{names[device]!r}"
                 )
         elif not names:
             raise ScenarioError(f"{where}, but devices have no names here; write its number")

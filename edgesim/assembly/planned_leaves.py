@@ -25,9 +25,10 @@ def check_leaves(fleet: FleetSection, schedule: Schedule, num_rounds: int) -> No
         if last < leave_round:
             remedy = f"let it leave in round {last} or before, or " if last > 0 else ""
             raise ScenarioError(
-                f"fleet.churn.leaves: {fleet.label(device)} is to leave in round {leave_round}, "
-                f"but its turn, one exchange in {n}, with a neighbour to leave to, comes in none "
-                f"from there to the last, round {num_rounds - 1}; {remedy}train for more rounds"
+                f"fleet.churn.leaves: {fleet.label(device)} can't leave in round {leave_round} or "
+                f"later: a device leaves in its turn, one exchange in {n}, if a neighbour is there "
+                f"then, and no such turn comes up to the last round, {num_rounds - 1}; {remedy}"
+                "train for more rounds"
             )
 
 

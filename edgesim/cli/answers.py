@@ -62,7 +62,7 @@ def _whose_accuracy(summary: dict[str, Any]) -> str:
     evaluated = summary.get("device_models_evaluated", devices)
     missing = {
         "died": len(summary.get("dead_devices", {})),
-        "left": len(summary.get("left_after_round", {})),
+        "left the fleet": len(summary.get("left_after_round", {})),
         "without a model": len(summary.get("without_model", ())),
     }
     there = devices - sum(missing.values())

@@ -85,7 +85,12 @@ def serve_peers(port: int, messages: Console) -> None:
     """
     from edgesim.calibration.network import serve
 
-    serve(port, lambda own: messages.print(f"listening on port {own} of all networks of this machine; Ctrl-C ends it"))
+    serve(
+        port,
+        lambda own: messages.print(
+            f"listening on port {own} of all networks of this machine; Ctrl-C ends it"
+        ),
+    )
 
 
 def _poor_fits(fits: Sequence[Fit]) -> str:

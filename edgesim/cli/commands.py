@@ -179,7 +179,9 @@ def cost(
     overrides: Overrides = None,
     compare: Annotated[
         Path | None,
-        typer.Option(metavar="OTHER", help="Scenario to set beside it; --set changes both."),
+        typer.Option(
+            metavar="OTHER", help="Second scenario, shown beside the first; --set changes both."
+        ),
     ] = None,
     compare_overrides: Annotated[
         list[str] | None,
@@ -263,7 +265,7 @@ def report(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Page to write; default: report.html in the run, or here of several.",
+            help="Page to write; default: report.html in the run's folder; of several runs, here.",
         ),
     ] = None,
     paper: Annotated[
@@ -323,7 +325,7 @@ def diff(
 ) -> None:
     """Say whether two finished runs have the same bits, and where they part.
 
-    Compared are all tables, but for the columns of this machine's times, and the final models. The
+    It compares the final models and all tables, but for the columns of this machine's times. The
     exit status is 0 if all is the same, and 1 if not.
     """
     from edgesim.cli.diff import diff_table
@@ -409,11 +411,19 @@ def calibrate(
     ] = False,
     peer: Annotated[
         str | None,
-        typer.Option(metavar="HOST:PORT", help="Measure the network to a peer that serves."),
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Measure the network to a machine that runs `edgesim calibrate --serve`.",
+        ),
     ] = None,
     serve: Annotated[
         int | None,
-        typer.Option(min=0, max=65535, metavar="PORT", help="Be such a peer, until Ctrl-C."),
+        typer.Option(
+            min=0,
+            max=65535,
+            metavar="PORT",
+            help="Serve as the peer of another machine's --peer, until Ctrl-C.",
+        ),
     ] = None,
 ) -> None:
     """Measure this machine and write it as the profile of a device.

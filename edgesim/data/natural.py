@@ -98,8 +98,8 @@ def _check_names(devices: Collection[str], owners: Collection[str]) -> None:
     """Refuse a device without samples, and an owner that is no device."""
     if missing := next(iter(sorted(set(devices) - set(owners))), None):
         raise PartitionError(
-            f"{_COLUMN}: other devices have the names of owners, but no sample is of {missing!r}; "
-            "give it samples; or, to deal owners in turn, give devices names that no owner has"
+            f"{_COLUMN}: other devices are named like owners, but no sample is of {missing!r}; add "
+            "samples of it; or name no device like an owner: then owners are dealt out in turn"
         )
     if surplus := next(iter(sorted(set(owners) - set(devices))), None):
         raise PartitionError(

@@ -130,8 +130,8 @@ def what_differs(prepared: PreparedRun, compute: Compute, environment: Mapping[s
     here, there = code_version(), CodeVersion.of(environment)
     if here.differs(there):
         return (
-            f"this is {here}, and this run began with {there}, which may count the same settings "
-            f"otherwise; else the data ({named}){of_model} have changed"
+            f"this is {here}, and this run began with {there}, which may compute another digest "
+            f"from the same settings; otherwise the data ({named}){of_model} have changed"
         )
     return f"the data ({named}){of_model}, or what edgesim makes of them, have changed"
 

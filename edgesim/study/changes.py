@@ -1,7 +1,7 @@
 """Which settings help a fleet most: changed scenarios, each studied as the scenario itself was.
 
 No figure is guessed: a change is applied to the scenario as `--set` would, and the costs of the
-changed scenario are computed. What a change does to accuracy, only training shows.
+changed scenario are computed. Only training shows how a change affects accuracy.
 """
 
 from __future__ import annotations

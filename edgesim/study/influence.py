@@ -42,9 +42,10 @@ def influence_notices(studied: StudiedScenario) -> list[str]:
     least, most = int(influence.argmin()), int(influence.argmax())
     names = scenario.fleet.names
     said = (
-        f"at free pace devices count unlike in the averaged model: {device_label(least, names)} "
-        f"{influence[least]:.2g} times and {device_label(most, names)} {influence[most]:.2g} times "
-        "the mean, by the weights of their links and their steps between two messages"
+        f"at free pace devices do not count alike in the averaged model: "
+        f"{device_label(least, names)} counts {influence[least]:.2g} times the mean, "
+        f"{device_label(most, names)} {influence[most]:.2g} times; the weights of links and the "
+        "steps between two messages decide it (docs/free-pace.md)"
     )
     return [said]
 

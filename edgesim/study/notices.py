@@ -91,8 +91,8 @@ def _own_model_notices(studied: StudiedScenario) -> list[str]:
         lines.append(f"model.precision is int8; in fp32 stay {listed(model.stays_fp32)}")
     if model.measured_layers:
         lines.append(
-            f"work and memory are measured, for there is no closed form, of "
-            f"{listed(model.measured_layers)}"
+            f"work and memory of {listed(model.measured_layers)} are measured: edgesim has no "
+            "formula for them"
         )
     return lines
 

@@ -89,7 +89,7 @@ def test_names_that_no_owner_has_leave_the_order_of_owners():
 @pytest.mark.parametrize(
     ("names", "said"),
     [
-        (["c", "b", "x"], "have the names of owners, but no sample is of 'x'; give it samples"),
+        (["c", "b", "x"], "are named like owners, but no sample is of 'x'; add samples of it"),
         (["c", "b"], "have the names of devices, but no device is named 'a'; add it"),
     ],
 )

@@ -232,7 +232,7 @@ def test_a_leave_that_would_find_no_turn_is_refused(
     with pytest.raises(ScenarioError) as caught:
         prepared(tmp_path, *settings)
     text = str(caught.value)
-    assert f"device {device} is to leave in round {leave_round}" in text
+    assert f"device {device} can't leave in round {leave_round} or later" in text
     assert (remedy in text) if remedy else ("or before" not in text)
     prepare(load_scenario(tmp_path / "scenario.yaml", settings), goes_on=True)
 
@@ -252,7 +252,7 @@ def test_a_leaver_that_would_never_have_a_neighbour_in_its_turn_is_refused(tmp_p
     churn = f"fleet.churn={{leaves: [{{device: 1, round: 5}}], absent: [{away}]}}"
     settings = ("topology.kind=directed_ring", "training.rounds=16")
     with pytest.raises(
-        ScenarioError, match=r"device 1 is to leave in round 5.* with a neighbour to"
+        ScenarioError, match=r"device 1 can't leave in round 5.* if a neighbour is there"
     ):
         train(tmp_path, "refused", *STILL, *settings, churn, inline=True)
 

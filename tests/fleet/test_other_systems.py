@@ -98,7 +98,7 @@ def test_windows_checks_and_reckons_and_is_told_where_to_train(tmp_path):
         [sys.executable, "-c", ON_WINDOWS], capture_output=True, text=True, cwd=tmp_path, check=True
     )
     answered, trains = found.stdout.split("trains\n")
-    assert "nothing stands in its way" in answered
+    assert "valid, can be run" in answered
     assert answered.count("\n0\n") == 2
     assert trains == 3 * "1\n" + 3 * told
     assert found.stderr.endswith(3 * told)

@@ -295,7 +295,7 @@ class TestChurn:
     @pytest.mark.parametrize(
         ("device", "topology", "message"),
         [
-            ("1", TOPOLOGIES["csv"], "is 1, but devices have names here, .* such as 'gateway'"),
+            ("1", TOPOLOGIES["csv"], "is 1, but devices have names here.* such as 'gateway'"),
             ("gatway", TOPOLOGIES["csv"], "the name of no device; did you mean gateway"),
             ("'9'", "{kind: file, path: from_8.edgelist}", None),
             ("9", "{kind: file, path: from_8.edgelist}", "is 9; must be from 0 to 3"),

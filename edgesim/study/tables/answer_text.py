@@ -94,7 +94,7 @@ def change_table(answer: Answer) -> Table | None:
         "",
         (f"--set, {_GOALS[advice.goal]}", *columns),
         tuple((words, *_figures(change)[: len(columns)]) for words, change in changes),
-        (*_skipped(answer), "What a change does to accuracy, only training shows."),
+        (*_skipped(answer), "Only training shows how a change affects accuracy."),
     )
 
 

@@ -47,7 +47,7 @@ def batteries_text(answer: Answer) -> str:
 
 def _reserve(answer: Answer) -> str:
     """What else a battery needs in lockstep."""
-    return " with a reserve to leave in order" if _waits_for_all(answer) else ""
+    return " with a reserve for its last rounds" if _waits_for_all(answer) else ""
 
 
 def _waits_for_all(answer: Answer) -> bool:
