@@ -23,6 +23,8 @@ from edgesim.fleet.run import RunResult, resume_run, run_scenario
 from edgesim.results.evaluation import Callback
 from edgesim.results.load import load_run
 from edgesim.results.run import Run
+from edgesim.results.run_files import ABOUT
+from edgesim.storage.store import Store
 
 _OPTIONS = ("out", "inline", "address", "dashboard", "on_evaluation", "sinks", "progress")
 
@@ -184,7 +186,8 @@ def _resumable(place: str, address: str | None) -> Iterator[None]:
         cause.add_note(goes_on)
         raise cause from None
     except KeyboardInterrupt as error:
-        error.add_note(goes_on)
+        if Store.at(place).exists(ABOUT):  # else it had not begun
+            error.add_note(goes_on)
         raise
 
 

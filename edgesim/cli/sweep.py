@@ -71,8 +71,9 @@ def show_sweep(
         SweepError: the folder holds something else.
     """
     with uncollected():
+        from edgesim.results.load import UnfinishedRunWarning
         from edgesim.sweeps.load import load_sweep
-        from edgesim.sweeps.run import check_cells, default_place, read_sweep, run_sweep
+        from edgesim.sweeps.run import check_open_cells, default_place, read_sweep, run_sweep
 
     planned = read_sweep(file, overrides=overrides)
     if only:
@@ -81,12 +82,12 @@ def show_sweep(
         planned = scaled_sweep(planned, scale)
         warn(f"{file}: --scale {scale:g}: {planned.cells[0].scenario.training.said}")
     place = str(out or default_place(planned))
-    for notice in check_cells(planned, place, str(file)):
+    for notice in check_open_cells(planned, place, str(file)):
         warn(f"{file}: {notice}")
     with shown_progress(planned, console, place) as tell:
         failures = run_sweep(planned, place, tell, workers, address)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what is missing is said below
+        warnings.simplefilter("ignore", UnfinishedRunWarning)  # what is missing is said below
         results = load_sweep(place)
     if len(results.evaluations):
         show(sweep_table(results), console)
@@ -97,16 +98,16 @@ def show_sweep(
 
 def check_sweep(file: Path, overrides: Sequence[str], warn: Callable[[str], None]) -> Table:
     """Check all cells of a sweep; a table of them. Nothing is written."""
-    from edgesim.sweeps.run import check_cells, default_place, read_sweep
+    from edgesim.sweeps.run import check_cells, read_sweep
 
     planned = read_sweep(file, overrides=overrides)
-    for notice in check_cells(planned, str(default_place(planned)), str(file)):
+    for notice in check_cells(planned, str(file)):
         warn(f"{file}: {notice}")
     rows = tuple(
         (cell.name, *(str(cell.settings.get(key, "")) for key in planned.keys))
         for cell in planned.cells
     )
-    title = f"{planned.name}: nothing stands in the way of {len(rows):,} cells"
+    title = f"{planned.name}: {len(rows):,} cells, all valid"
     return Table(title, ("cell", *planned.keys), rows)
 
 

@@ -53,7 +53,7 @@ from edgesim.results.run_directory import RunDirectory
 from edgesim.results.run_files import ABOUT, RunDirectoryError
 from edgesim.scenario.files import dump_scenario, parse_scenario
 from edgesim.storage.lease import LeaseError
-from edgesim.storage.space import WaitForSpace
+from edgesim.storage.space import StorageError, WaitForSpace
 from edgesim.system import usable_cpus
 
 MOST_NAMES = 64  # of devices, that are shown when a run begins
@@ -250,7 +250,8 @@ class _Run:
         )
         try:
             self._train(monitor, recover=recover)
-            summary = self._end(monitor, directory, start)
+            with self._can_be_resumed(monitor):
+                summary = self._end(monitor, directory, start)
             monitor.tell_summary(summary)
         finally:
             monitor.close()
@@ -323,6 +324,24 @@ class _Run:
         except EdgesimError as error:
             _log.warning("a restart of an actor is not counted: %s", error)
 
+    @contextmanager
+    def _can_be_resumed(self, monitor: Monitor) -> Iterator[None]:
+        """Context of the end of a run: `resume` repeats what is interrupted there."""
+        try:
+            yield
+        except (KeyboardInterrupt, StorageError):
+            self._say_how_to_resume(monitor.rounds_done)
+            raise
+
+    def _say_how_to_resume(self, rounds_done: int | None) -> None:
+        """Say what goes on with the run, and from where."""
+        there = "" if self.address is None else f" --address {self.address}"
+        said = "stopped" if rounds_done is None else f"stopped after round {rounds_done}"
+        command = f"{program()} resume {quote(self.directory.place)}{there}"
+        say(self.console, f"{said}; go on with: {command}")
+        num_devices = self.prepared.scenario.fleet.num_devices
+        say(self.console, f"it goes on from {starting_rounds(self.directory, num_devices)}")
+
     def _tell_how_to_resume(self, rounds_done: int | None, *, can_go_on: bool) -> None:
         """Join what is recorded, and say what to do, if the run's folder is still there.
 
@@ -330,15 +349,13 @@ class _Run:
         """
         place, fleet = self.directory.place, self.prepared.scenario.fleet
         num_devices = fleet.num_devices
-        there = "" if self.address is None else f" --address {self.address}"
-        said = "stopped" if rounds_done is None else f"stopped after round {rounds_done}"
         try:
             if not self.directory.has(ABOUT):
+                said = "stopped" if rounds_done is None else f"stopped after round {rounds_done}"
                 say(self.console, f"{said}; {place} is gone, and what was recorded with it")
                 return
             if can_go_on:
-                say(self.console, f"{said}; go on with: {program()} resume {quote(place)}{there}")
-                say(self.console, f"it goes on from {starting_rounds(self.directory, num_devices)}")
+                self._say_how_to_resume(rounds_done)
             self.directory.merge_rounds(fleet.names, keep_parts=True)
             if not can_go_on:
                 say(

@@ -139,29 +139,44 @@ class RunDirectory(RunModels):
                 yield RunDirectory(self._store, lease.holder)
             return
         path = self.path / "run.lock"
+        descriptor = self._lock(path)
         try:
-            descriptor = os.open(path, _LOCK_FLAGS, 0o600)
-        except OSError as error:
-            raise RunDirectoryError(
-                f"{path}: can't be opened ({error.strerror}); see to permissions there, and remove "
-                "it if it is no file"
-            ) from error
-        try:
+            yield self
+            path.unlink(missing_ok=True)
+        finally:
+            os.close(descriptor)
+
+    def _lock(self, path: Path) -> int:
+        """Lock a file; the descriptor that holds the lock.
+
+        Raises:
+            RunDirectoryError: another process has it, or it can't be locked.
+        """
+        while True:
+            try:
+                descriptor = os.open(path, _LOCK_FLAGS, 0o600)
+            except OSError as error:
+                raise RunDirectoryError(
+                    f"{path}: can't be opened ({error.strerror}); see to permissions there, and "
+                    "remove it if it is no file"
+                ) from error
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                # Its last holder may have removed it just before: then it locks nothing.
+                if _is_there(path, descriptor):
+                    return descriptor
             except BlockingIOError as error:
+                os.close(descriptor)
                 raise RunDirectoryError(
                     f"{self.place}: this run is still going on in another process; wait for it, "
                     "or end that one first"
                 ) from error
             except OSError as error:
+                os.close(descriptor)
                 raise RunDirectoryError(
                     f"{path}: can't be locked ({error.strerror}); choose a file system that knows "
                     "locks, or an object store"
                 ) from error
-            yield self
-            path.unlink(missing_ok=True)
-        finally:
             os.close(descriptor)
 
     def patient(self, space: WaitForSpace) -> RunDirectory:
@@ -352,6 +367,14 @@ def _check_begun(store: Store) -> None:
             f"{store.url}: holds a run whose start failed; remove the folder, or choose another "
             "--out"
         )
+
+
+def _is_there(path: Path, descriptor: int) -> bool:
+    """Whether an open file still has its name."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
 
 
 def _parts_of(device: int) -> str:

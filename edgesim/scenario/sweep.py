@@ -46,6 +46,7 @@ KEY = "sweep"
 TARGETS = "paper."  # begins keys that only stand beside a result
 MOST_CELLS = 10_000
 BASE = "base"  # cell that has no setting of its own
+_BY_SETTINGS = "by settings that the file has anyway; keep one of the two"
 _LONGEST_NAME = 120  # characters of a cell's folder
 _AXIS = "a mapping from keys to lists of values, such as {gossip.algorithm: [choco, deepsqueeze]}"
 _CELLS = "a list of mappings, such as [{seed: 1, training.epochs: 5}, {seed: 2}]"
@@ -141,15 +142,14 @@ def parse_sweep(
     return Sweep(cells[0].scenario.name, keys, cells)
 
 
-def _check_distinct(cells: Sequence[Cell], file: str) -> None:
+def _check_distinct(cells: Sequence[Cell], file: str, why: str = _BY_SETTINGS) -> None:
     """Refuse two cells that run the same scenario, which would count as two repetitions."""
     first_with: dict[str, str] = {}
     for cell in cells:
         trained = cell.scenario.model_copy(update={"paper": None}).model_dump_json()
         if (first := first_with.setdefault(trained, cell.name)) != cell.name:
             raise ScenarioError(
-                f"{file}: sweep: the cells {first} and {cell.name} are the same scenario, by "
-                "settings that the file has anyway; keep one of the two"
+                f"{file}: sweep: the cells {first} and {cell.name} are the same scenario, {why}"
             )
 
 
@@ -192,9 +192,10 @@ def scaled_sweep(sweep: Sweep, scale: float) -> Sweep:
     """The sweep with cells of shorter training; `scale.scaled` has the arguments.
 
     Raises:
-        ScenarioError: a cell cannot be shortened so much.
+        ScenarioError: a cell cannot be shortened so much, or two cells become the same scenario.
     """
-    cells = (replace(cell, scenario=scaled(cell.scenario, scale)) for cell in sweep.cells)
+    cells = [replace(cell, scenario=scaled(cell.scenario, scale)) for cell in sweep.cells]
+    _check_distinct(cells, f"--scale {scale:g}", "by this scale; leave one of the two out")
     return replace(sweep, cells=tuple(cells))
 
 

@@ -112,7 +112,8 @@ class _Worker:
         """How the process ended."""
         status = self.process.wait()
         if status < 0:
-            return f"its process was ended by {signal.Signals(-status).name}"
+            names = {number.value: number.name for number in signal.Signals}
+            return f"its process was ended by {names.get(-status, f'signal {-status}')}"
         return f"its process ended with status {status}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from os import fspath
 from pathlib import Path
 
@@ -96,7 +96,7 @@ def sweep(
         planned = chosen(planned, wanted, name_of(scenario), origin=ONLY_ARGUMENT)
     place = str(out or default_place(planned))
     with errors_of_python():
-        notices = check_cells(planned, place, name_of(scenario))
+        notices = check_open_cells(planned, place, name_of(scenario))
     for notice in notices:
         warnings.warn(f"{name_of(scenario)}: {notice}", ScenarioWarning, stacklevel=2)
     with (
@@ -163,25 +163,44 @@ def default_place(planned: Sweep) -> Path:
     return Path("runs") / planned.name
 
 
-def check_cells(planned: Sweep, place: str, name: str) -> list[str]:
-    """Check every cell that is to be run and not finished, and the folder; nothing is written.
+def check_cells(planned: Sweep, name: str, finished: Collection[str] = ()) -> list[str]:
+    """Check every cell that is to be run; nothing is written.
+
+    Args:
+        planned: the sweep.
+        name: of the sweep, for messages.
+        finished: cells that need no check.
 
     Returns:
         Notices, each once with the number of cells that it is about.
 
     Raises:
         ScenarioError: a cell can't be run; the message names it.
+    """
+    said: Counter[str] = Counter()
+    to_run = [cell for cell in planned.wanted if cell.name not in finished]
+    for cell in to_run:
+        checked = check(cell.scenario, f"{name}: cell {cell.name}", reads_images=False)
+        said.update(checked.notices)
+    lines = [f"{notice} ({count} of {len(to_run)} cells)" for notice, count in said.items()]
+    return [*lines, *_notice_of_norms(planned)]
+
+
+def check_open_cells(planned: Sweep, place: str, name: str) -> list[str]:
+    """The same of cells that are not finished, and of the folder.
+
+    Args:
+        planned: the sweep.
+        place: its folder, a path or a URI.
+        name: of the sweep, for messages.
+
+    Raises:
+        ScenarioError: see `check_cells`.
         SweepError: the folder holds something else.
     """
     store = open_directory(place, planned, writes=False)
-    said: Counter[str] = Counter()
-    for cell in planned.wanted:
-        if is_finished(store, cell.name):
-            continue
-        checked = check(cell.scenario, f"{name}: cell {cell.name}", reads_images=False)
-        said.update(checked.notices)
-    lines = [f"{notice} ({count} of {len(planned.wanted)} cells)" for notice, count in said.items()]
-    return [*lines, *_notice_of_norms(planned), *other_code(store, planned)]
+    finished = {cell.name for cell in planned.wanted if is_finished(store, cell.name)}
+    return [*check_cells(planned, name, finished), *other_code(store, planned)]
 
 
 def _notice_of_norms(planned: Sweep) -> list[str]:

@@ -21,8 +21,9 @@ from edgesim.storage.store import Store
 from edgesim.sweeps.directory import SweepError, is_finished
 
 _CODE, _FILE, _SAMPLES = "code", "file", "samples"
-_FOUND = ("fleet", "paper")  # sections that are none of training, or that a run completes
-_SCALARS = str | int | float | bool | None
+_NAMED = ("fleet.devices", "fleet.names", "fleet.profile")
+# What a run writes the found values of.
+_FOUND = (("gossip.averaging_rate", "auto"), ("gossip.sites", "nodes"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ def check_settings(store: Store, cell: str, scenario: Mapping[str, Any]) -> None
     """
     place = f"{store.url}/{cell}"
     run = RunFiles(Store.at(place)).read_settings()
-    wanted = {key: value for key, value in scenario.items() if key not in _FOUND}
+    wanted = {key: value for key, value in scenario.items() if key != "paper"}
     for key, there, here in _contradictions(wanted, run, ""):
         raise SweepError(
             f"{place}: {key} is {there} in this run and {here} in the sweep; put the cell's own "
@@ -99,14 +100,20 @@ def check_settings(store: Store, cell: str, scenario: Mapping[str, Any]) -> None
 def _contradictions(wanted: object, found: object, key: str) -> Iterator[tuple[str, Any, Any]]:
     """Keys of both with other values, each with that of the run and the wanted one.
 
-    A run has found what is `auto`, and one of another edgesim may lack keys.
+    A run of another edgesim may lack keys.
     """
     if isinstance(wanted, Mapping) and isinstance(found, Mapping):
         for name in wanted:
             if name in found:
                 inner = f"{key}.{name}" if key else name
                 yield from _contradictions(wanted[name], found[name], inner)
-    elif isinstance(wanted, _SCALARS) and wanted not in ("auto", found):
+    elif key in _NAMED:  # a file of the graph may have named the devices, and put them in order
+        if isinstance(wanted, int) and isinstance(found, int) and wanted != found:
+            yield key, found, wanted
+    elif isinstance(wanted, list) and isinstance(found, list) and len(wanted) == len(found):
+        for place, (one, other) in enumerate(zip(wanted, found, strict=True)):
+            yield from _contradictions(one, other, f"{key}[{place}]")
+    elif wanted != found and (key, wanted) not in _FOUND:
         yield key, found, wanted
 
 

@@ -20,6 +20,7 @@ import edgesim
 from edgesim.api.scenarios import errors_of_python
 from edgesim.quant.kernels.products import native
 from edgesim.results.columns import WALL_COLUMNS
+from edgesim.results.run_directory import RunDirectory
 
 QUICKSTART = Path(__file__).resolve().parents[2] / "scenarios" / "quickstart.yaml"
 SMALL = {
@@ -353,7 +354,12 @@ def test_an_address_that_is_none_is_refused_in_words_of_python(tmp_path):
 
 
 def test_who_interrupts_a_run_on_a_cluster_is_told_how_it_goes_on_there(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("edgesim.api.runs.run_scenario", stop)
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        edgesim.run("quickstart", out="run", address="head:6379", **SMALL)
+    assert not hasattr(stopped.value, "__notes__"), "the run had not begun"
+    RunDirectory.create("run")
     with pytest.raises(KeyboardInterrupt) as stopped:
         edgesim.run("quickstart", out="run", address="head:6379", **SMALL)
     assert stopped.value.__notes__ == [

@@ -20,6 +20,7 @@ from edgesim.fleet.transport.progress import DeviceProgress, Progress
 from edgesim.results.columns import EVALUATIONS
 from edgesim.results.run_directory import RunDirectory, RunDirectoryError
 from edgesim.results.snapshot import Snapshot
+from edgesim.storage.store import StorageError
 
 
 @pytest.mark.parametrize(
@@ -280,6 +281,23 @@ def test_models_of_devices_are_evaluated_when_asked_for_and_the_last_ones_stay(
     looking_on.finish()
     assert [row["round"] for row in looking_on.rows if row["device"] == 0] == of_devices
     assert [directory.has_snapshots(round_index, 1) for round_index in (2, 4)] == [False, True]
+
+
+def test_an_evaluation_whose_table_could_not_be_written_counts_once(tmp_path, monkeypatch):
+    directory, x = RunDirectory.create(tmp_path / "run"), torch.zeros(1)
+    directory.write_snapshot(Snapshot(0, 4, 4, x, 1.0, x, None))
+    looking_on = a_monitor(directory, Evaluators(), num_rounds=4, evaluation_rounds=[4])
+
+    def fail(*_, **__):
+        raise StorageError("the store is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunDirectory, "write_table", fail)
+        with pytest.raises(StorageError):
+            looking_on._evaluate_next()
+    looking_on.finish()
+    assert [row["round"] for row in looking_on.rows] == [4]
+    assert directory.read_table("evaluations.parquet")["round"].to_pylist() == [4]
 
 
 def test_a_fleet_is_warned_of_once(tmp_path):

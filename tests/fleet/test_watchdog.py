@@ -57,6 +57,22 @@ def test_a_fleet_that_stands_still_is_ended_with_the_word_who_waits_for_whom(clo
     assert fleet.asked == 1 + POLLS_PER_TIMEOUT + 1  # rounds are seen once; then more than the time
 
 
+def test_the_loss_of_a_device_that_had_ended_hides_no_progress_of_others(clock):
+    """It counts with all its rounds, which it does again; at free pace these are a mere bound."""
+
+    class Lossy(Fleet):
+        async def progress(self):
+            (part,) = await super().progress()
+            lost = DeviceProgress(1, rounds_done=5, end=None if self.asked > 1 else "finished")
+            return [part, Progress(10**6, (lost,))]
+
+    num_polls = 4 * POLLS_PER_TIMEOUT
+    fleet = Lossy([*range(num_polls), *[num_polls] * 1000])
+    with pytest.raises(StalledError):
+        asyncio.run(watch(fleet, TIMEOUT_S))
+    assert fleet.asked > num_polls
+
+
 def test_those_who_are_waited_for_and_wait_for_nobody_are_named_first():
     waiting = [Waiting(2, 5, ((0, 2), (3, 2))), Waiting(1, 4, ((2, 1),))]
     assert describe(waiting, 60.0) == (

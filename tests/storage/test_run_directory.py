@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 
@@ -16,6 +17,27 @@ from edgesim.results.columns import EVALUATIONS
 from edgesim.results.run_directory import RunDirectory
 from edgesim.results.run_files import FORMAT_VERSION, RunDirectoryError
 from edgesim.storage.store import StorageError
+
+
+def test_a_lock_whose_file_was_removed_meanwhile_holds_nothing(tmp_path, monkeypatch):
+    """The last holder removes its file when it ends: who had opened it before locks no run."""
+    directory = RunDirectory.create(tmp_path / "run")
+    path, opened, open_ = directory.path / "run.lock", [], os.open
+
+    def open_and_lose(name, *given, **more):
+        descriptor = open_(name, *given, **more)
+        if Path(name) == path and not opened:
+            opened.append(descriptor)
+            path.unlink()
+        return descriptor
+
+    monkeypatch.setattr(os, "open", open_and_lose)
+    with directory.held():
+        assert opened
+        assert path.exists()
+        with pytest.raises(RunDirectoryError, match="still going on"), directory.held():
+            pass
+    assert not path.exists()
 
 
 def test_a_run_is_found_again_with_what_it_was_created_for(directory):

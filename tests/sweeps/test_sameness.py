@@ -1,13 +1,18 @@
 """Cells of a sweep begin with the same samples, files and own code, or are refused."""
 
 import re
+from copy import deepcopy
 
 import numpy as np
 import pytest
+import yaml
 
 import edgesim
 from edgesim.code_version import CodeVersion, code_version
-from edgesim.sweeps.sameness import warnings_of_code
+from edgesim.results.run_directory import RunDirectory
+from edgesim.scenario.files import dump_scenario
+from edgesim.storage.store import Store
+from edgesim.sweeps.sameness import check_settings, warnings_of_code
 
 SHORT = {"training__rounds": 4, "evaluation__every_rounds": 2}
 ONE_MORE = ({"grid": {"seed": [1]}}, {"grid": {"seed": [1, 2]}})
@@ -28,6 +33,39 @@ def swept(place, block, **settings):
 def write_shards(path, num_samples, num_devices):
     rows = "".join(f"{sample},{sample % num_devices}\n" for sample in range(num_samples))
     path.write_text(f"sample,device\n{rows}")
+
+
+@pytest.mark.parametrize(
+    ("key", "there", "here"),
+    [
+        ("fleet.devices", 8, 4),
+        ("training.schedule", {"milestones": [2]}, {"milestones": [1]}),
+        ("data.batch_size", 16, 8),
+        ("gossip.compressor", {"kind": "identity"}, {"kind": "top_k", "keep": 0.1}),
+        ("model.norm", None, "batch"),
+    ],
+)
+def test_a_run_of_other_settings_is_told_from_its_cell(tmp_path, key, there, here):
+    def scenario(value):
+        return edgesim.load_scenario("quickstart", **{key: value}, training__epochs=3)
+
+    store = Store.at(tmp_path)
+    run = RunDirectory.create(tmp_path / "cell")
+    run.write_text("scenario.yaml", dump_scenario(scenario(there)))
+    check_settings(store, "cell", scenario(there).model_dump(mode="json"))
+    with pytest.raises(edgesim.SweepError, match=f"cell: {key}.* in this run and .* in the sweep"):
+        check_settings(store, "cell", scenario(here).model_dump(mode="json"))
+
+
+def test_what_a_run_finds_itself_is_no_other_setting(tmp_path):
+    """Of a rate, of places on nodes, and of the names in the file of a graph."""
+    wanted = edgesim.load_scenario("quickstart").model_dump(mode="json")
+    wanted["gossip"] |= {"averaging_rate": "auto", "sites": "nodes"}
+    found = deepcopy(wanted)
+    found["gossip"] |= {"averaging_rate": 0.1, "sites": [0] * 8}
+    found["fleet"] |= {"names": [*"abcdefgh"], "devices": [{"count": 8}]}
+    RunDirectory.create(tmp_path / "cell").write_text("scenario.yaml", yaml.safe_dump(found))
+    check_settings(Store.at(tmp_path), "cell", wanted)
 
 
 def test_a_file_that_changes_between_two_calls_stops_the_next_cell(tmp_path):

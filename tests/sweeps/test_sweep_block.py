@@ -11,7 +11,8 @@ from edgesim.errors import ScenarioError
 from edgesim.scenario import load_scenario
 from edgesim.scenario.shipped import shipped_scenarios
 from edgesim.scenario.strict_yaml import ONLY_ARGUMENT
-from edgesim.scenario.sweep import SweepSection, chosen, parse_sweep
+from edgesim.scenario.sweep import SweepSection, chosen, parse_sweep, scaled_sweep
+from edgesim.sweeps.run import read_sweep
 
 QUICKSTART = shipped_scenarios()["quickstart"]
 
@@ -240,3 +241,9 @@ def test_a_section_may_come_before_a_key_in_it():
 def test_two_spellings_of_one_scenario_are_no_two_repetitions(block):
     with pytest.raises(ScenarioError, match=r"the cells .* and .* are the same scenario"):
         cells_of(block)
+
+
+def test_cells_that_a_scale_makes_equal_are_refused():
+    planned = read_sweep("quickstart", {"grid": {"training.epochs": [10, 11]}})
+    with pytest.raises(ScenarioError, match=r"--scale 0\.1: .* the same scenario, by this scale"):
+        scaled_sweep(planned, 0.1)

@@ -275,22 +275,24 @@ class Monitor:
             self._views.tell("evaluating", self._shown.text(done, total))
 
         rows = self._evaluator.evaluate(snapshots, devices_too=devices_too, tell=tell)
-        self.rows.extend(rows)
-        columns = columns_that_hold(EVALUATIONS, VIRTUAL_EVALUATIONS, self.rows[0])
+        all_rows = [*self.rows, *rows]
+        columns = columns_that_hold(EVALUATIONS, VIRTUAL_EVALUATIONS, all_rows[0])
         columns += tuple(Column(name, "float64", said) for name, said in facts.measures.items())
-        if "own_loss" in self.rows[0]:
+        if "own_loss" in all_rows[0]:
             columns += OWN_EVALUATIONS
             columns += tuple(
                 Column(f"own_{name}", "float64", f"on own held-out samples: {said}")
                 for name, said in facts.measures.items()
             )
-        if "after_gossip_loss" in self.rows[0]:
+        if "after_gossip_loss" in all_rows[0]:
             columns += GOSSIPED_EVALUATIONS
             columns += tuple(
                 Column(f"after_gossip_{name}", "float64", f"after further gossip: {said}")
                 for name, said in facts.measures.items()
             )
-        self._directory.write_table("evaluations.parquet", self.rows, columns, names=facts.names)
+        # A round whose table can't be written is evaluated again: it must not count before.
+        self._directory.write_table("evaluations.parquet", all_rows, columns, names=facts.names)
+        self.rows = all_rows
         self._pending.pop(0)
         if not is_final:  # the final models stay, under models/
             self._directory.drop_snapshots(round_index)

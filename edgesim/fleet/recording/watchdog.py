@@ -42,18 +42,22 @@ async def watch(fleet: WatchedFleet, timeout_s: float, names: Sequence[str] = ()
         StalledError: none did.
     """
     pause_s = timeout_s / POLLS_PER_TIMEOUT
-    rounds_done, idle_s = -1, 0.0
+    best: dict[int, int] = {}  # most rounds that each device had done
+    idle_s = 0.0
     while True:
         start_s = monotonic()
         await asyncio.sleep(pause_s)
         woken_s = monotonic()
         parts = await fleet.progress()
-        now_done = sum(part.rounds_done for part in parts)
+        done: dict[int, int] = {}
+        for part in parts:
+            done |= part.rounds_by_device
         # If this process was stopped or its machine slept, that time does not count.
         idle_s += min(woken_s - start_s, 2 * pause_s) + monotonic() - woken_s
-        if now_done > rounds_done:  # rounds that are lost and done again are no progress
-            rounds_done, idle_s = now_done, 0.0
-        elif any(part.full for part in parts):  # it goes on when somebody makes space
+        # Rounds that are lost and done again are no progress; others may make some meanwhile.
+        has_moved = any(rounds > best.get(device, -1) for device, rounds in done.items())
+        best |= {device: max(rounds, best.get(device, -1)) for device, rounds in done.items()}
+        if has_moved or any(part.full for part in parts):
             idle_s = 0.0
         elif idle_s > timeout_s:
             raise StalledError(describe(await fleet.waiting(), timeout_s, names))

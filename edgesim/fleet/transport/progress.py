@@ -73,11 +73,17 @@ class Progress:
     full: str | None = None
 
     @property
+    def rounds_by_device(self) -> dict[int, int]:
+        """Rounds of each device that need not be waited for: one that has ended owes none."""
+        return {
+            one.device: one.rounds_done if one.end is None else self.num_rounds
+            for one in self.devices
+        }
+
+    @property
     def rounds_done(self) -> int:
-        """Rounds that need not be waited for, summed: a device that has ended owes none."""
-        return sum(
-            device.rounds_done if device.end is None else self.num_rounds for device in self.devices
-        )
+        """Their sum."""
+        return sum(self.rounds_by_device.values())
 
 
 @dataclass(frozen=True, slots=True)
