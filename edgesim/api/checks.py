@@ -56,7 +56,7 @@ class Checked:
 
     @property
     def num_parameters(self) -> int:
-        """Trainable parameters of the model."""
+        """Entries of the vector that is gossiped: trained parameters, and ranges if they are."""
         return self.prepared.layout.numel
 
     @property

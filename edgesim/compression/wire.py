@@ -123,7 +123,7 @@ class Message:
         push_weight: u of the sender.
         payload: the compressed vector.
         kind: what the message is.
-        notes: whole numbers of a handover message; a share has none.
+        notes: whole numbers beside the payload of a handover or of copies; a share has none.
         arrived_bytes: length of the encoded message that arrived; None if the message was made
             here.
 
@@ -310,7 +310,7 @@ def decode_one_of(
 
 
 def _encoded_notes(message: Message) -> bytes:
-    """Count and notes of a handover message; empty for a share."""
+    """Count and notes of a message that is no share; empty for a share."""
     if message.kind == "share":
         return b""
     return struct.pack(f"<I{len(message.notes)}I", len(message.notes), *message.notes)

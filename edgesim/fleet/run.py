@@ -261,7 +261,7 @@ class _Run:
         """Check and evaluate what the fleet has left, and write the tables; return the summary."""
         prepared = self.prepared
         # Parts are kept until summary.json says that all is there.
-        directory.merge_rounds(prepared.scenario.fleet.names, keep_parts=True)
+        directory.merge_rounds(prepared.scenario.fleet.names)
         check_rounds(
             directory,
             num_devices=prepared.scenario.fleet.num_devices,
@@ -356,7 +356,7 @@ class _Run:
                 return
             if can_go_on:
                 self._say_how_to_resume(rounds_done)
-            self.directory.merge_rounds(fleet.names, keep_parts=True)
+            self.directory.merge_rounds(fleet.names)
             if not can_go_on:
                 say(
                     self.console,

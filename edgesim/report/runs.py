@@ -48,7 +48,7 @@ class ReportedRun:
         run: its tables.
         settings: content of its scenario.yaml.
         environment: content of its environment.json.
-        scenario: the same as a checked value; None where it cannot be checked any more.
+        scenario: its settings as a checked value; None where they cannot be checked any more.
         label: what tells it from the other runs of the report.
         group: what tells it from runs that differ in more than the seed.
         missing: what the report cannot show of it, a sentence each.

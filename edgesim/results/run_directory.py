@@ -228,18 +228,15 @@ class RunDirectory(RunModels):
         names.sort(key=lambda name: (number_of(name), name), reverse=True)
         self._store.delete(name for name in names if number_of(name) >= round_index)
 
-    def merge_rounds(self, names: Sequence[str] = (), *, keep_parts: bool = False) -> None:
-        """Join all parts to rounds.parquet and messages.parquet, in order.
+    def merge_rounds(self, names: Sequence[str] = ()) -> None:
+        """Join all parts to rounds.parquet and messages.parquet, in order; the parts stay.
 
         Args:
             names: names of the devices, if they have names.
-            keep_parts: whether to keep the parts, so that the run can be resumed.
         """
         # `device` stands last: it separates devices that acted for one address in the same round.
         self._merge("rounds", ROUNDS, ("round", "device"), names)
         self._merge("messages", MESSAGES, ("round", "sender", "receiver", "device"), names)
-        if not keep_parts:
-            self.drop_recovery()
 
     def _merge(
         self, table: str, columns: tuple[Column, ...], order: Sequence[str], names: Sequence[str]

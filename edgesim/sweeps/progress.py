@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -14,9 +13,8 @@ from edgesim.fleet.recording.device_lines import duration
 from edgesim.fleet.recording.passed_time import PassedTime
 from edgesim.scenario.sweep import Sweep
 from edgesim.storage.store import Store
-
-if TYPE_CHECKING:
-    from edgesim.sweeps.pool import Event
+from edgesim.sweeps.directory import is_finished
+from edgesim.sweeps.pool import Event
 
 LINE_INTERVAL_S = 60.0
 """Seconds between lines of progress where the output is no terminal."""
@@ -84,8 +82,6 @@ def shown_progress(
         place: folder of the sweep.
         clock: seconds of a clock that does not go back.
     """
-    from edgesim.sweeps.directory import is_finished
-
     bar = Progress(
         TextColumn("cells"),
         BarColumn(),

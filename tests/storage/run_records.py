@@ -90,6 +90,7 @@ def evaluation(round_index: int) -> dict[str, object]:
 def finished(directory: RunDirectory) -> None:
     begun(directory).write_rounds(0, [report(0, r, receivers=(1,)) for r in range(2)])
     directory.merge_rounds()
+    directory.drop_recovery()
     directory.write_table("evaluations.parquet", [evaluation(1), evaluation(2)], EVALUATIONS)
     directory.write_table("devices.parquet", [], DEVICES)
     directory.write_json("summary.json", SUMMARY)

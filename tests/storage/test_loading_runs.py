@@ -72,7 +72,7 @@ def test_an_unfinished_run_is_loaded_as_far_as_it_is_written(directory):
     assert run.rounds.empty
     assert list(run.messages.columns) == arrow_schema(MESSAGES).names
     directory.write_rounds(1, [report(1, 0)])
-    directory.merge_rounds(keep_parts=True)  # it ended here once, and was gone on with
+    directory.merge_rounds()  # it ended here once, and was gone on with
     directory.write_rounds(0, [report(0, r, receivers=(2, 1)) for r in range(3)])
     directory.write_table("evaluations.parquet", [evaluation(2)], EVALUATIONS)
     with pytest.warns(edgesim.UnfinishedRunWarning, match="unfinished; these are the 4 rounds"):

@@ -25,7 +25,7 @@ class TestRounds:
         directory.write_rounds(1, [report(1, 2, receivers=(0,))])
         directory.write_rounds(0, [report(0, r, receivers=(2, 1)) for r in range(3)])
         directory.write_rounds(1, [report(1, 0), report(1, 1)])
-        directory.merge_rounds(keep_parts=True)
+        directory.merge_rounds()
         rounds = [(r, d) for r in range(3) for d in (0, 1)]
         messages = [(0, 0, 1), (0, 0, 2), (1, 0, 1), (1, 0, 2), (2, 0, 1), (2, 0, 2), (2, 1, 0)]
         assert table(directory, "rounds") == rounds
@@ -35,7 +35,7 @@ class TestRounds:
         """An interrupted run is gone on with: its first tables and its last parts are outdated."""
         directory.write_rounds(0, [report(0, r) for r in (0, 1)])
         directory.write_rounds(0, [report(0, r) for r in (2, 3, 4)])
-        directory.merge_rounds(keep_parts=True)
+        directory.merge_rounds()
         assert len(table(directory, "rounds")) == 5
         directory.drop_parts_from(0, 2)
         directory.write_rounds(0, [report(0, r) for r in (2, 3)])
@@ -50,7 +50,7 @@ class TestRounds:
         directory.drop_parts_from(1, 9)
         directory.drop_parts_from(10, 0)
         directory.drop_parts_from(7, 0)
-        directory.merge_rounds(keep_parts=True)
+        directory.merge_rounds()
         assert table(directory, "rounds") == [(0, 0), (0, 1), (4, 0), (4, 1), (9, 0), (11, 0)]
         assert [(r, s) for r, s, _ in table(directory, "messages")] == table(directory, "rounds")
 
@@ -61,10 +61,10 @@ class TestRounds:
     def test_of_a_finished_run_leave_no_parts_and_checkpoints(self, directory, store):
         directory.write_rounds(0, [report(0, 0, receivers=(1,))])
         directory.write_checkpoint(0, 1, b"state")
-        directory.merge_rounds(keep_parts=True)
+        directory.merge_rounds()
         assert store.names("parts/*/*")
         assert directory.checkpoint_rounds(0) == [1]
-        directory.merge_rounds()
+        directory.drop_recovery()
         assert store.names("*/*/*") == []
         directory.drop_recovery()
 
@@ -95,7 +95,7 @@ def test_merging_in_groups_is_merging_at_once(lengths, rows_per_group):
             first += length
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(part_merge, "ROWS_PER_GROUP", rows_per_group)
-        directory.merge_rounds(keep_parts=True)
+        directory.merge_rounds()
     assert table(directory, "rounds") == sorted(expected)
     assert table(directory, "messages") == [(r, d, 9) for r, d in sorted(expected)]
 
@@ -118,7 +118,7 @@ def test_merging_holds_few_parts_at_a_time(tmp_path, monkeypatch, rows_per_group
 
     monkeypatch.setattr(pq.ParquetWriter, "write_table", watch)
     monkeypatch.setattr(part_merge, "ROWS_PER_GROUP", rows_per_group)
-    directory.merge_rounds(keep_parts=True)
+    directory.merge_rounds()
     assert sizes == [*expected, 0]  # 3 x 40 rounds; no messages
     assert table(directory, "rounds") == [(r, d) for r in range(40) for d in range(3)]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import Executor
 from contextlib import nullcontext
 
 from edgesim.assembly.build import make_flat_model
@@ -30,7 +29,6 @@ def build_host(
     num_threads: int,
     recover: bool = False,
     core: Core = nullcontext,
-    executor: Executor | None = None,
     at_once: bool = False,
 ) -> Host:
     """Host for some of a fleet's devices.
@@ -42,7 +40,6 @@ def build_host(
         num_threads: devices that compute at the same time.
         recover: restore devices from checkpoints if there are any.
         core: context manager around each turn, which holds a core.
-        executor: runs steps; by default `num_threads` threads.
         at_once: bring messages between devices of the host to them without the network; as it is
             without a network.
     """
@@ -75,7 +72,6 @@ def build_host(
         recover=recover,
         presumed_dead_after_s=plan.scenario.fleet.timeout_s,
         core=core,
-        executor=executor,
         space=space,
         at_once=at_once or network is None,
     )
