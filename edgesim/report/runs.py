@@ -18,11 +18,10 @@ from edgesim.report.errors import NothingRecordedError, ReportError
 from edgesim.report.frames import Frame
 from edgesim.report.units import listed
 from edgesim.results.load import UnfinishedRunWarning, load_run
-from edgesim.results.own_sources import source_reader
 from edgesim.results.run import Run
 from edgesim.results.run_files import ABOUT, RunDirectoryError, RunFiles
+from edgesim.results.scenario_of_run import num_devices_of, scenario_of_run
 from edgesim.results.test_samples import settings_of_test_samples
-from edgesim.scenario.files import parse_scenario
 from edgesim.scenario.own_parts import OwnPart
 from edgesim.scenario.schema import Scenario
 from edgesim.storage.store import Store
@@ -97,10 +96,7 @@ class ReportedRun:
     @property
     def num_devices(self) -> int:
         """Number of devices of the fleet."""
-        devices = self.settings["fleet"]["devices"]
-        if isinstance(devices, int):
-            return devices
-        return sum(group.get("count", 1) for group in devices)
+        return num_devices_of(self.settings) or 0
 
     @cached_property
     def labels(self) -> list[str]:
@@ -200,12 +196,7 @@ def _load(place: str | Path) -> ReportedRun:
             missing.append("accuracy and loss of models: none has been evaluated yet")
     scenario: Scenario | None = None
     try:
-        scenario = parse_scenario(
-            files.read_text("scenario.yaml"),
-            f"{run.place}/scenario.yaml",
-            Path(),
-            read_source=source_reader(files, unchanged=False),
-        )
+        scenario = scenario_of_run(files)
     except RunDirectoryError:
         raise
     except EdgesimError as error:

@@ -22,6 +22,7 @@ from edgesim.results.models import Models
 from edgesim.results.regularity import first_irregularity, first_miscount
 from edgesim.results.run import Run
 from edgesim.results.run_files import REMEDY, RunDirectoryError, RunFiles, number_of
+from edgesim.results.scenario_of_run import num_devices_of, scenario_of_run
 from edgesim.results.totals import with_totals
 from edgesim.storage.store import StorageError, Store
 from topologies import EVERYONE, Presence
@@ -156,7 +157,7 @@ def _load_unfinished(files: RunFiles) -> Run:
         _about={
             "name": scenario.get("name"),
             "seed": scenario.get("seed"),
-            "devices": _num_devices(scenario),
+            "devices": num_devices_of(scenario) or 0,
         },
     )
 
@@ -166,14 +167,6 @@ def _num_rounds(files: RunFiles) -> int | None:
     name = "environment.json"
     number = files.read_json(name).get("rounds") if files.has(name) else None
     return number if isinstance(number, int) else None
-
-
-def _num_devices(scenario: Mapping[str, Any]) -> int:
-    """Devices of a scenario that is not checked again; 0 if it does not say."""
-    devices = scenario.get("fleet", {}).get("devices", 0)
-    if isinstance(devices, int):
-        return devices
-    return sum(group.get("count", 1) for group in devices)
 
 
 def _missing(
@@ -189,7 +182,7 @@ def _missing(
     is_known = num_rounds is not None and not training.get("virtual_time_s")
     of_all = f" of {num_rounds:,} rounds" if is_known else ""
     ends = rounds.groupby("device", as_index=False)["round"].max()
-    last = dict.fromkeys(range(_num_devices(scenario)), -1)
+    last = dict.fromkeys(range(num_devices_of(scenario) or 0), -1)
     last |= dict(zip(ends["device"].tolist(), ends["round"].tolist(), strict=True))
     churn = scenario.get("fleet", {}).get("churn") or {}
     for entry in (*churn.get("joins", ()), *churn.get("leaves", ())):
@@ -252,14 +245,9 @@ def _presence(files: RunFiles, scenario: Mapping[str, Any]) -> Presence:
     fleet = scenario.get("fleet", {})
     if not fleet.get("churn"):
         return EVERYONE
-    from edgesim.results.own_sources import source_reader
-    from edgesim.scenario.files import parse_scenario
     from edgesim.scenario.presence import make_presence
 
-    name = "scenario.yaml"
-    text, read_source = files.read_text(name), source_reader(files, unchanged=False)
-    where = f"{files.place}/{name}"
-    return make_presence(parse_scenario(text, where, Path(), read_source=read_source))
+    return make_presence(scenario_of_run(files))
 
 
 def _scenario_of(files: RunFiles) -> dict[str, Any]:

@@ -63,15 +63,10 @@ class Run:
             RunDirectoryError: the run directory lacks scenario.yaml, or the file is damaged.
             ScenarioError: a package that the scenario names is not installed.
         """
-        from edgesim.results.own_sources import source_reader
         from edgesim.results.run_files import RunFiles
-        from edgesim.scenario.files import parse_scenario
+        from edgesim.results.scenario_of_run import scenario_of_run
 
-        files = RunFiles(Store.at(self.place))
-        name = "scenario.yaml"
-        read_source = source_reader(files, unchanged=False)
-        where = f"{files.place}/{name}"
-        return parse_scenario(files.read_text(name), where, Path(), read_source=read_source)
+        return scenario_of_run(RunFiles(Store.at(self.place)))
 
     @property
     def path(self) -> Path:

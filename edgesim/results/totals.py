@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from edgesim.results.columns import TOTALS
+from edgesim.results.scenario_of_run import num_devices_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,7 +56,8 @@ def with_totals(
         keys = np.zeros(len(rounds))
     known = np.ones(len(models), bool)
     if not is_finished:
-        ends = _ends(devices, keys, limits.step, _num_devices(scenario, len(np.unique(devices))))
+        num_devices = num_devices_of(scenario) or len(np.unique(devices))
+        ends = _ends(devices, keys, limits.step, num_devices)
         known = limits.until <= np.array([ends.get(model, -np.inf) for model in models.tolist()])
     found = evaluations.copy()
     for column in TOTALS:
@@ -119,12 +121,6 @@ def _ends(
     if ends and len(ends) == num_devices:
         ends[_CONSENSUS] = min(ends.values())
     return ends
-
-
-def _num_devices(scenario: Mapping[str, Any], otherwise: int) -> int:
-    """Devices of the fleet, as scenario.yaml has them."""
-    devices = scenario.get("fleet", {}).get("devices", otherwise)
-    return devices if isinstance(devices, int) else sum(group["count"] for group in devices)
 
 
 def _sums(keys: NDArray[Any], values: NDArray[Any], until: NDArray[Any]) -> NDArray[Any]:
