@@ -34,4 +34,4 @@ def num_devices_of(settings: Mapping[str, Any]) -> int | None:
     devices: int | list[dict[str, Any]] | None = settings.get("fleet", {}).get("devices")
     if devices is None or isinstance(devices, int):
         return devices
-    return sum(group.get("count", 1) for group in devices)
+    return sum(int(group.get("count", 1)) for group in devices)
