@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from edgesim.report.provenance import unlike_code
-from edgesim.report.runs import differing_settings, load_runs
+from edgesim.report.run_settings import differing_settings
+from edgesim.report.runs import load_runs
 from edgesim.results.columns import WALL_COLUMNS
 from edgesim.results.differences import compare_runs
 from edgesim.results.run_files import RunDirectoryError

@@ -13,7 +13,7 @@ from edgesim.errors import ScenarioError
 from edgesim.hardware.awake_times import AwakeTimes
 from edgesim.hardware.duty_cycle import DutyCycle
 from edgesim.report.frames import Frame
-from edgesim.report.runs import ReportedRun
+from edgesim.report.reported_run import ReportedRun
 
 COMPUTING, WAITING, ASLEEP, ABSENT, SENDING, GONE = (
     "computing",

@@ -27,7 +27,7 @@ from edgesim.report.figure import (
     source,
 )
 from edgesim.report.frames import Chart, Frame
-from edgesim.report.runs import ReportedRun
+from edgesim.report.reported_run import ReportedRun
 from edgesim.report.time_figures import chosen_caption, device_axis, rows_of
 from edgesim.report.units import Axis, bytes_axis, count, count_axis, energy_axis, listed, percent
 from edgesim.scenario.own_parts import own_parts

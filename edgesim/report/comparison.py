@@ -17,7 +17,7 @@ from edgesim.report.figure import (
     source,
 )
 from edgesim.report.frames import Chart, Frame
-from edgesim.report.runs import CONSENSUS, ReportedRun
+from edgesim.report.reported_run import CONSENSUS, ReportedRun
 from edgesim.report.seeds import by_group, one_per_seed
 from edgesim.report.units import Axis, data_size, duration, energy, listed, percent, points
 from edgesim.results.columns import GOSSIPED_PREFIX

@@ -32,7 +32,7 @@ from edgesim.report.figure import (
     source,
 )
 from edgesim.report.frames import Chart, Frame
-from edgesim.report.runs import CONSENSUS, ReportedRun
+from edgesim.report.reported_run import CONSENSUS, ReportedRun
 from edgesim.report.seeds import in_means
 from edgesim.report.units import Axis, bytes_axis, energy_axis, listed, time_axis
 from edgesim.results.columns import GOSSIPED_PREFIX, OWN_PREFIX

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from edgesim.report.runs import ReportedRun, flat_settings, written
+from edgesim.report.reported_run import ReportedRun
+from edgesim.report.run_settings import flat_settings, written
 from edgesim.report.units import listed
 from edgesim.scenario.files import parse_scenario
 from edgesim.scenario.schema import Scenario

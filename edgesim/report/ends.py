@@ -10,7 +10,7 @@ from edgesim.assembly.equipment import device_profiles
 from edgesim.report.activity import radio_seconds
 from edgesim.report.evaluations import last_of_devices
 from edgesim.report.frames import Frame
-from edgesim.report.runs import ReportedRun
+from edgesim.report.reported_run import ReportedRun
 from edgesim.results.columns import OWN_EVALUATIONS
 
 _SUMS = (

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from edgesim.report.evaluations import last_of_devices
-from edgesim.report.runs import ReportedRun, published_samples
+from edgesim.report.reported_run import ReportedRun
+from edgesim.report.run_settings import published_samples
 
 ALL_SAMPLES = "the test samples"
 

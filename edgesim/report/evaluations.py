@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from edgesim.report.frames import Frame
-from edgesim.report.runs import CONSENSUS, ReportedRun
+from edgesim.report.reported_run import CONSENSUS, ReportedRun
 from edgesim.results.columns import EVALUATIONS, TOTALS, VIRTUAL_EVALUATIONS
 
 MOST_LINES = 32  # devices whose own curves are drawn; of more there are bands

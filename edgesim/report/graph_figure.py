@@ -22,7 +22,7 @@ from edgesim.report.figure import (
 )
 from edgesim.report.frames import Chart, Frame
 from edgesim.report.layout import Places, even_layout, spring_layout
-from edgesim.report.runs import ReportedRun
+from edgesim.report.reported_run import ReportedRun
 from edgesim.report.units import duration
 
 if TYPE_CHECKING:

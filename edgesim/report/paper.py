@@ -11,7 +11,8 @@ import numpy as np
 from edgesim.report.departures import departure_notes
 from edgesim.report.errors import ReportError
 from edgesim.report.provenance import unlike_code
-from edgesim.report.runs import ReportedRun, published_samples, trained_alike
+from edgesim.report.reported_run import ReportedRun
+from edgesim.report.run_settings import published_samples, trained_alike
 from edgesim.report.seeds import by_group, one_per_seed, repeated_seeds
 from edgesim.study.tables.table import Table
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from edgesim.code_version import CodeVersion
-from edgesim.report.runs import ReportedRun
+from edgesim.report.reported_run import ReportedRun
 from edgesim.report.units import listed
 from edgesim.study.tables.table import Table
 

@@ -26,7 +26,8 @@ from edgesim.report.page import Notes, Part, Section, page
 from edgesim.report.paper import paper_table, required_paper_table
 from edgesim.report.provenance import provenance_table, unlike_code
 from edgesim.report.reaching import reaching_tables
-from edgesim.report.runs import ReportedRun, check_comparable, load_runs
+from edgesim.report.reported_run import ReportedRun
+from edgesim.report.runs import check_comparable, load_runs
 from edgesim.report.seeds import repeated_seeds
 from edgesim.report.spending import charge_figure
 from edgesim.report.summary import device_rows, in_short, results_table, settings_table, turned

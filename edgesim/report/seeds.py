@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 
-from edgesim.report.runs import ReportedRun
+from edgesim.report.reported_run import ReportedRun
 
 Key = Callable[[ReportedRun], Hashable]
 """What runs that differ in the seed alone have in common."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from edgesim.report.figure import COLORS, Figure, View, as_spec, channels, rounded, source
-from edgesim.report.runs import ReportedRun
+from edgesim.report.reported_run import ReportedRun
 from edgesim.report.units import energy_axis, time_axis
 
 _POINTS = 300  # of a curve

@@ -9,7 +9,8 @@ from typing import Any
 from edgesim.report.activity import away_name
 from edgesim.report.evaluated import ALL_SAMPLES, devices_evaluated, test_samples
 from edgesim.report.frames import Frame
-from edgesim.report.runs import ReportedRun, differing_settings
+from edgesim.report.reported_run import ReportedRun
+from edgesim.report.run_settings import differing_settings
 from edgesim.report.units import count, data_size, duration, energy, listed, percent
 from edgesim.report.waiting import pace_setters, waits
 from edgesim.results.columns import GOSSIPED_PREFIX

@@ -34,7 +34,7 @@ from edgesim.report.figure import (
     source,
 )
 from edgesim.report.frames import Chart, Frame
-from edgesim.report.runs import ReportedRun
+from edgesim.report.reported_run import ReportedRun
 from edgesim.report.units import duration, listed, time_axis
 from edgesim.report.waiting import waits
 

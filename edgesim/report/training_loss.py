@@ -17,7 +17,7 @@ from edgesim.report.figure import (
     source,
 )
 from edgesim.report.frames import Chart, Frame
-from edgesim.report.runs import ReportedRun
+from edgesim.report.reported_run import ReportedRun
 from edgesim.report.units import Axis, duration, time_axis
 
 _POINTS = 200  # of a curve; each is a mean over as many rounds as it takes

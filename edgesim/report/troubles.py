@@ -9,7 +9,7 @@ from typing import Any
 from edgesim.errors import ScenarioError
 from edgesim.report.ends import rounds_missed
 from edgesim.report.frames import Frame
-from edgesim.report.runs import ReportedRun
+from edgesim.report.reported_run import ReportedRun
 from edgesim.report.units import count, data_size, duration, energy, listed, percent
 from edgesim.results.columns import UNLIKE_INFLUENCE
 from edgesim.scenario.presence import make_timed_churn

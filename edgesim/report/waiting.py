@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgesim.report.frames import Frame
-from edgesim.report.runs import ReportedRun
+from edgesim.report.reported_run import ReportedRun
 
 _Whole = TypeVar("_Whole", int, NDArray[np.int64])
 

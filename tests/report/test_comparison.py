@@ -14,14 +14,13 @@ from edgesim.report.curves import curve_figures
 from edgesim.report.ends import device_table
 from edgesim.report.errors import ReportError
 from edgesim.report.report import report_page, write_report
-from edgesim.report.runs import (
+from edgesim.report.run_settings import (
     _without_folders,
-    check_comparable,
     differing_settings,
     flat_settings,
-    load_runs,
     trained_alike,
 )
+from edgesim.report.runs import check_comparable, load_runs
 from edgesim.report.units import percent, points
 from edgesim.results.run_directory import RunDirectory
 

@@ -13,7 +13,8 @@ from reported_runs import SCENARIO, train
 from edgesim.cli import main
 from edgesim.report.reaching import _levels, reaching_tables
 from edgesim.report.report import report_page
-from edgesim.report.runs import ReportedRun, load_runs
+from edgesim.report.reported_run import ReportedRun
+from edgesim.report.runs import load_runs
 from edgesim.results.run import Run
 
 PLAIN = SCENARIO | {
