@@ -67,7 +67,7 @@ def test_a_device_without_a_sound_checkpoint_ends_the_attempt_and_loses_nothing(
             {"code": {"digest": "0" * 32, "commit": None}},
             r"this is edgesim .*, and this run began with edgesim \S+ \(code 0{8}\), which",
         ),
-        ({"code": {}}, r"began with edgesim \S+ \(code not on record\), which may count the sam"),
+        ({"code": {}}, r"began with edgesim \S+ \(code not on record\), which may compute another"),
         (
             {"samples": {"training": "0" * 32, "test": "0" * 32}},
             r"the training samples \(data.source: digits\) are not those that this run began with",
