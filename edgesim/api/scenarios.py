@@ -21,6 +21,7 @@ from edgesim.scenario.strict_yaml import ARGUMENT
 ScenarioLike: TypeAlias = str | PathLike[str] | Mapping[str, object] | Scenario
 """A scenario file, the name of a shipped scenario, a mapping like a file's, or a scenario."""
 
+_WORD = r"""(?:'[^']*'|"[^"]*"|[^\s'"`,;:])+"""  # of a shell
 _WORDS = tuple(  # of the command line, and of Python
     (re.compile(words), ours)
     for words, ours in (
@@ -142,10 +143,16 @@ def errors_of_python() -> Iterator[None]:
         raise
 
 
+def _resume_call(found: re.Match[str]) -> str:
+    """The call of Python for a command."""
+    return f"edgesim.resume({''.join(shlex.split(found[2]))!r})"
+
+
 def in_words_of_python(text: str) -> str:
     """A message of the command line with calls and arguments of Python in place of its own."""
-    command = rf"{re.escape(program())} resume ('[^']*'|\S+)"
-    text = re.sub(command, lambda found: f"edgesim.resume({shlex.split(found[1])[0]!r})", text)
+    text = re.sub(
+        rf"(`?){re.escape(program())} resume ({_WORD})\1(?![^\s,;:.)])", _resume_call, text
+    )
     for words, ours in _WORDS:
         text = words.sub(ours, text)
     return text

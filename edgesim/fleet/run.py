@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from shlex import quote
@@ -330,7 +330,9 @@ class _Run:
         try:
             yield
         except (KeyboardInterrupt, StorageError):
-            self._say_how_to_resume(monitor.rounds_done)
+            with suppress(EdgesimError):  # the place can't be reached: that was the error
+                if self.directory.has(ABOUT) and not self.directory.has("summary.json"):
+                    self._say_how_to_resume(monitor.rounds_done)
             raise
 
     def _say_how_to_resume(self, rounds_done: int | None) -> None:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from math import isnan, nan
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -58,7 +59,7 @@ class RunModels(RunFiles):
         and_others = f" and {len(others)} like it" if others else ""
         raise RunDirectoryError(
             f"{self.place}/{first}{and_others}: missing: evaluation {round_index} can't be made; "
-            f"bring it back from a copy, or let `edgesim resume {self.place}` train it again"
+            f"bring it back from a copy, or let `edgesim resume {quote(self.place)}` train it again"
         )
 
     def _missing_snapshots(self, round_index: int, num_devices: int) -> list[str]:

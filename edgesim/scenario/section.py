@@ -68,7 +68,10 @@ class MustBe:
 
 DeviceName = Annotated[
     str,
-    Field(pattern=r"^[^\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]+$", max_length=100),
+    Field(
+        pattern=r"^[^\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]+$",
+        max_length=100,
+    ),
     MustBe("the name of a device: text of 1 to 100 characters; a number in quotes"),
 ]
 """A name of a device."""

@@ -195,7 +195,8 @@ def scaled_sweep(sweep: Sweep, scale: float) -> Sweep:
         ScenarioError: a cell cannot be shortened so much, or two cells become the same scenario.
     """
     cells = [replace(cell, scenario=scaled(cell.scenario, scale)) for cell in sweep.cells]
-    _check_distinct(cells, f"--scale {scale:g}", "by this scale; leave one of the two out")
+    wanted = [cell for cell in cells if cell.name not in sweep.left_out]
+    _check_distinct(wanted, f"--scale {scale:g}", "by this scale; leave one of the two out")
     return replace(sweep, cells=tuple(cells))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from edgesim.code_version import CodeVersion, code_version
@@ -21,7 +22,7 @@ from edgesim.storage.store import Store
 from edgesim.sweeps.directory import SweepError, is_finished
 
 _CODE, _FILE, _SAMPLES = "code", "file", "samples"
-_NAMED = ("fleet.devices", "fleet.names", "fleet.profile")
+_OF_DEVICES = ("devices", "names", "profile")
 # What a run writes the found values of.
 _FOUND = (("gossip.averaging_rate", "auto"), ("gossip.sites", "nodes"))
 
@@ -89,8 +90,11 @@ def check_settings(store: Store, cell: str, scenario: Mapping[str, Any]) -> None
     """
     place = f"{store.url}/{cell}"
     run = RunFiles(Store.at(place)).read_settings()
-    wanted = {key: value for key, value in scenario.items() if key != "paper"}
-    for key, there, here in _contradictions(wanted, run, ""):
+    wanted = {key: value for key, value in scenario.items() if key not in ("fleet", "paper")}
+    unlike = chain(
+        _contradictions(wanted, run, ""), _unlike_fleets(scenario["fleet"], run.get("fleet", {}))
+    )
+    for key, there, here in unlike:
         raise SweepError(
             f"{place}: {key} is {there} in this run and {here} in the sweep; put the cell's own "
             "folder in its place, or remove this one: `edgesim sweep` runs the cell anew"
@@ -107,14 +111,41 @@ def _contradictions(wanted: object, found: object, key: str) -> Iterator[tuple[s
             if name in found:
                 inner = f"{key}.{name}" if key else name
                 yield from _contradictions(wanted[name], found[name], inner)
-    elif key in _NAMED:  # a file of the graph may have named the devices, and put them in order
-        if isinstance(wanted, int) and isinstance(found, int) and wanted != found:
-            yield key, found, wanted
     elif isinstance(wanted, list) and isinstance(found, list) and len(wanted) == len(found):
         for place, (one, other) in enumerate(zip(wanted, found, strict=True)):
             yield from _contradictions(one, other, f"{key}[{place}]")
     elif wanted != found and (key, wanted) not in _FOUND:
         yield key, found, wanted
+
+
+def _unlike_fleets(
+    wanted: Mapping[str, Any], found: Mapping[str, Any]
+) -> Iterator[tuple[str, Any, Any]]:
+    """The same of fleets, whose devices a run may have put in the order of a graph's file.
+
+    The file may also give devices their names and profiles.
+    """
+    rest = {key: value for key, value in wanted.items() if key not in _OF_DEVICES}
+    yield from _contradictions(rest, found, "fleet")
+    boards, there = _boards(wanted), _boards(found)
+    if boards.total() != there.total() or (None not in boards and boards != there):
+        yield "fleet.devices", _said(there), _said(boards)
+
+
+def _boards(fleet: Mapping[str, Any]) -> Counter[str | None]:
+    """Devices of each profile; of those without one, as None."""
+    devices, profile = fleet.get("devices", ()), fleet.get("profile")
+    groups: Iterable[Mapping[str, Any]] = (
+        [{"count": devices}] if isinstance(devices, int) else devices
+    )
+    counted: Counter[str | None] = Counter()
+    for group in groups:
+        counted[group.get("profile") or profile] += int(group.get("count", 1))
+    return counted
+
+
+def _said(boards: Counter[str | None]) -> str:
+    return ", ".join(f"{count} {name or 'devices'}" for name, count in boards.items())
 
 
 def known_contents(store: Store, planned: Sweep) -> Contents:

@@ -338,6 +338,9 @@ def test_a_folder_with_a_run_is_refused_in_words_of_python(trained):
             "or go on with edgesim.sweep(SCENARIO, out='runs/s')",
         ),
         ("edgesim resume 'my runs/a' goes on", "edgesim.resume('my runs/a') goes on"),
+        ("let `edgesim resume /tmp/run` train", "let edgesim.resume('/tmp/run') train"),
+        ("""edgesim resume 'it'"'"'s' goes on""", """edgesim.resume("it's") goes on"""),
+        ("edgesim resume it's goes on", "edgesim resume it's goes on"),
         ("/tmp/my--out/--inline: can't be read", "/tmp/my--out/--inline: can't be read"),
     ],
 )

@@ -39,6 +39,7 @@ def write_shards(path, num_samples, num_devices):
     ("key", "there", "here"),
     [
         ("fleet.devices", 8, 4),
+        ("fleet.duty_cycle", None, {"period_s": 60, "awake_s": 20}),
         ("training.schedule", {"milestones": [2]}, {"milestones": [1]}),
         ("data.batch_size", 16, 8),
         ("gossip.compressor", {"kind": "identity"}, {"kind": "top_k", "keep": 0.1}),
@@ -47,7 +48,8 @@ def write_shards(path, num_samples, num_devices):
 )
 def test_a_run_of_other_settings_is_told_from_its_cell(tmp_path, key, there, here):
     def scenario(value):
-        return edgesim.load_scenario("quickstart", **{key: value}, training__epochs=3)
+        usual = {"fleet.profile": "raspberry-pi-4b", "training.epochs": 3}
+        return edgesim.load_scenario("quickstart", **(usual | {key: value}))
 
     store = Store.at(tmp_path)
     run = RunDirectory.create(tmp_path / "cell")
@@ -55,6 +57,23 @@ def test_a_run_of_other_settings_is_told_from_its_cell(tmp_path, key, there, her
     check_settings(store, "cell", scenario(there).model_dump(mode="json"))
     with pytest.raises(edgesim.SweepError, match=f"cell: {key}.* in this run and .* in the sweep"):
         check_settings(store, "cell", scenario(here).model_dump(mode="json"))
+
+
+@pytest.mark.parametrize(
+    "here",
+    [
+        {"devices": 4, "profile": "raspberry-pi-5"},
+        {"devices": [{"profile": "raspberry-pi-4b", "count": 3}, {"profile": "raspberry-pi-5"}]},
+    ],
+)
+def test_a_run_on_other_boards_is_told_from_its_cell(tmp_path, here):
+    there = {"devices": 4, "profile": "raspberry-pi-4b"}
+    run = RunDirectory.create(tmp_path / "cell")
+    text = dump_scenario(edgesim.load_scenario("quickstart", fleet=there))
+    run.write_text("scenario.yaml", text)
+    wanted = edgesim.load_scenario("quickstart", fleet=here).model_dump(mode="json")
+    with pytest.raises(edgesim.SweepError, match=r"fleet\.devices is 4 raspberry-pi-4b in"):
+        check_settings(Store.at(tmp_path), "cell", wanted)
 
 
 def test_what_a_run_finds_itself_is_no_other_setting(tmp_path):

@@ -247,3 +247,5 @@ def test_cells_that_a_scale_makes_equal_are_refused():
     planned = read_sweep("quickstart", {"grid": {"training.epochs": [10, 11]}})
     with pytest.raises(ScenarioError, match=r"--scale 0\.1: .* the same scenario, by this scale"):
         scaled_sweep(planned, 0.1)
+    one = chosen(planned, ["training.epochs=10"], "quickstart")
+    assert [cell.scenario.training.epochs for cell in scaled_sweep(one, 0.1).wanted] == [1]
