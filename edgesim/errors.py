@@ -60,7 +60,10 @@ def _likeness(name: str, other: str) -> float:
     return SequenceMatcher(None, name.lower(), other.lower()).ratio()
 
 
-_CONTROLS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+CONTROLS = r"\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
+"""Characters that move the cursor of a terminal or turn text round, as a class of a pattern."""
+
+_CONTROLS_OF_A_LINE = re.compile(rf"(?!\n)[{CONTROLS}]")
 
 
 def printable(text: str) -> str:
@@ -68,7 +71,7 @@ def printable(text: str) -> str:
 
     Names and paths come from files that somebody else may have written. Line breaks stay.
     """
-    return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return _CONTROLS_OF_A_LINE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def device_label(device: int, names: Sequence[str]) -> str:

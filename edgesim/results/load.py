@@ -21,7 +21,7 @@ from edgesim.results.columns import (
 from edgesim.results.models import Models
 from edgesim.results.regularity import first_irregularity, first_miscount
 from edgesim.results.run import Run
-from edgesim.results.run_files import REMEDY, RunDirectoryError, RunFiles, number_of
+from edgesim.results.run_files import FIRST_FILES, REMEDY, RunDirectoryError, RunFiles, number_of
 from edgesim.results.scenario_of_run import num_devices_of, scenario_of_run
 from edgesim.results.totals import with_totals
 from edgesim.storage.store import StorageError, Store
@@ -30,7 +30,6 @@ from topologies import EVERYONE, Presence
 if TYPE_CHECKING:
     import pandas as pd
 
-_FIRST = ("scenario.yaml", "environment.json")
 _TABLES = ("rounds.parquet", "messages.parquet", "evaluations.parquet", "devices.parquet")
 _SUMMARY = "summary.json"
 _LENGTHS = (("rounds", "rounds"), ("epochs", "epochs"), ("virtual_time_s", "virtual seconds"))
@@ -75,7 +74,7 @@ def load_run(place: str | Path) -> Run:
                 stacklevel=2,
             )
             return run
-    missing = [name for name in (*_TABLES, *_FIRST) if not files.has(name)]
+    missing = [name for name in (*_TABLES, *FIRST_FILES) if not files.has(name)]
     if missing:
         raise ResultsError(
             f"{files.place}: lacks {', '.join(missing)}; bring it back from a copy, or start the "

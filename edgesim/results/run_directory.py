@@ -38,14 +38,11 @@ from edgesim.results.columns import (
     with_names,
 )
 from edgesim.results.part_merge import Part, merge_parts
-from edgesim.results.run_files import ABOUT, PARTS, RunDirectoryError, number_of
+from edgesim.results.run_files import ABOUT, FIRST_FILES, PARTS, RunDirectoryError, number_of
 from edgesim.results.run_models import RunModels
 from edgesim.storage.lease import Fence, Holder, Lease
 from edgesim.storage.space import WaitForSpace
 from edgesim.storage.store import Store
-
-FIRST_FILES = ("scenario.yaml", "environment.json")
-"""Files beside run.json that a run has before its first round; without them it can't be resumed."""
 
 _LOCK_FLAGS = os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 

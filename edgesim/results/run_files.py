@@ -36,6 +36,9 @@ ABOUT = "run.json"
 SWEEP = "sweep.json"
 """File of the folder of a sweep, which is no run directory."""
 
+FIRST_FILES = ("scenario.yaml", "environment.json")
+"""Files beside run.json that a run has before its first round; without them it can't be resumed."""
+
 PARTS = "parts/*/*"
 """Names of recorded rounds and messages, each in the folder of its device."""
 
@@ -89,7 +92,10 @@ class RunFiles:
         Raises:
             RunDirectoryError: it is one.
         """
+        if self.has("summary.json"):
+            return
         has_ended = self.has("devices.parquet") and not self._store.names(PARTS)
+        # Asked for once more: a run that is going on may have ended meanwhile.
         if has_ended and not self.has("summary.json"):
             raise RunDirectoryError(f"{self.place}: lacks summary.json, though it ended; {REMEDY}")
 

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from edgesim.errors import ScenarioError
+from edgesim.errors import CONTROLS, ScenarioError
 
 LARGEST_WHOLE = 2**31 - 1  # fits numpy, torch, pyarrow and Ray, and so do sums of many
 LARGEST_SEED = 2**63 - 1
@@ -68,10 +68,7 @@ class MustBe:
 
 DeviceName = Annotated[
     str,
-    Field(
-        pattern=r"^[^\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]+$",
-        max_length=100,
-    ),
+    Field(pattern=rf"^[^{CONTROLS}]+$", max_length=100),
     MustBe("the name of a device: text of 1 to 100 characters; a number in quotes"),
 ]
 """A name of a device."""

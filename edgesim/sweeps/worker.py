@@ -28,8 +28,8 @@ from edgesim.errors import EdgesimError
 from edgesim.fleet.environment import described_content
 from edgesim.fleet.recording.fleet_state import FleetState, Sink
 from edgesim.fleet.run import resume_run, run_scenario
-from edgesim.results.run_directory import FIRST_FILES, RunDirectory
-from edgesim.results.run_files import ABOUT, PARTS
+from edgesim.results.run_directory import RunDirectory
+from edgesim.results.run_files import ABOUT, FIRST_FILES, PARTS
 from edgesim.scenario.files import parse_scenario
 from edgesim.storage.store import Store
 from edgesim.sweeps.sameness import Contents
