@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,9 +17,13 @@ import jsonschema
 import pytest
 import typer
 import yaml
+from rich.console import Console
+from small_fleets import killed_at_its_end
 from thorough import thorough_only
 
+from edgesim.assembly.preparation import prepare
 from edgesim.cli import app
+from edgesim.fleet.run import run_scenario
 from edgesim.scenario import load_scenario
 
 ROOT = Path(__file__).parents[2]
@@ -164,7 +169,7 @@ def test_the_job_goes_on_where_it_began(job):
 @thorough_only
 @pytest.mark.long
 def test_the_entry_point_of_the_job_runs_once_and_a_retry_ends_well_whatever_it_finds(
-    job, tmp_path
+    job, tmp_path, monkeypatch
 ):
     """As the operator passes it on: by a shell to `ray job submit`, and by Ray to a shell."""
     place = tmp_path / "run"
@@ -174,7 +179,8 @@ def test_the_entry_point_of_the_job_runs_once_and_a_retry_ends_well_whatever_it_
     program = tmp_path / "bin" / "edgesim"
     program.parent.mkdir()
     real = shlex.join([sys.executable, "-m", "edgesim"])
-    short = "--set training.rounds=4 --set evaluation.samples=20"
+    shorter = ["training.rounds=4", "evaluation.samples=20"]
+    short = " ".join(f"--set {setting}" for setting in shorter)
     program.write_text(
         f'#!/bin/sh\necho "$1" >> {calls}\n[ "$1" = run ] && set -- "$@" {short}\n'
         f'cd {ROOT} && exec {real} "$@"\n'
@@ -204,7 +210,10 @@ def test_the_entry_point_of_the_job_runs_once_and_a_retry_ends_well_whatever_it_
         ("an interrupted run", ["resume"]),
     ):
         if found == "an interrupted run":
-            (place / "summary.json").unlink()
+            shutil.rmtree(place)
+            scenario = load_scenario(ROOT / "scenarios" / "quickstart.yaml", shorter)
+            with killed_at_its_end(monkeypatch):
+                run_scenario(prepare(scenario), place, inline=True, console=Console(quiet=True))
         done = submitted()
         assert done.returncode == 0, done.stdout + done.stderr
         assert calls.read_text().split() == expected, found
