@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 from secrets import token_hex
+from tempfile import TemporaryDirectory
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
@@ -201,13 +202,30 @@ def _fetch(file: PublishedFile, folder: Path, published: Published, tell: Told) 
         _download(file, path, published)
     if not file.is_archive:
         return path
-    with tarfile.open(path) as archive:
-        members = archive.getmembers()
-        archive.extractall(folder, filter="data")
+    top = _unpack(path, folder)
     path.unlink(missing_ok=True)  # another process may have
-    top = folder / Path(members[0].name).parts[0] if members else folder
     tell(f"unpacked {top}")
     return top
+
+
+def _unpack(path: Path, folder: Path) -> Path:
+    """Unpack an archive, whose files have their places only when all are there; returns its top."""
+    with (
+        tarfile.open(path) as archive,
+        TemporaryDirectory(prefix=".unpacking-", dir=folder) as aside,
+    ):
+        archive.extractall(new := Path(aside, "new"), filter="data")
+        tops = sorted(new.iterdir()) if new.is_dir() else []
+        for top in tops:
+            place = folder / top.name
+            if place.exists():  # maybe in part
+                place.rename(Path(aside, top.name))
+            try:
+                top.rename(place)
+            except OSError:  # another process has just unpacked it
+                if not place.exists():
+                    raise
+    return folder / tops[0].name if tops else folder
 
 
 def _download(file: PublishedFile, path: Path, published: Published) -> None:

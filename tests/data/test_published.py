@@ -9,6 +9,7 @@ import tarfile
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -194,3 +195,52 @@ def test_a_dataset_that_nobody_knows_is_told_those_that_can_be_fetched(tmp_path)
     ) as caught:
         fetch_published("mnist", tmp_path)
     assert "femnist" not in str(caught.value), "it is made by hand"
+
+
+def test_an_archive_has_its_place_when_it_is_unpacked_whole(server, tmp_path, monkeypatch):
+    """Nobody reads half of the images; what an interrupted attempt has left is replaced."""
+    made, folder = tmp_path / "made" / "imagenette2", tmp_path / "to"
+    made.mkdir(parents=True)
+    for name in ("a", "b"):
+        (made / name).write_text(name)
+    served(server, monkeypatch, "imagenette", {"imagenette2.tgz": archive_of(made)})
+    (folder / "imagenette2").mkdir(parents=True)
+    (folder / "imagenette2" / "left").touch()
+    unpack_one = tarfile.TarFile._extract_one
+    interrupts, seen = [True], []
+
+    def watch(self, member, *given, **more):
+        unpack_one(self, member, *given, **more)
+        seen.append(sorted(path.name for path in (folder / "imagenette2").iterdir()))
+        if interrupts and member.name.endswith("a"):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(tarfile.TarFile, "_extract_one", watch)
+    with pytest.raises(KeyboardInterrupt):
+        fetch_published("imagenette", folder)
+    assert sorted(path.name for path in folder.iterdir()) == ["imagenette2", "imagenette2.tgz"]
+    interrupts.clear()
+    fetch_published("imagenette", folder)
+    assert seen
+    assert all(names == ["left"] for names in seen)
+    assert [path.name for path in folder.iterdir()] == ["imagenette2"]
+    assert sorted(path.name for path in (folder / "imagenette2").iterdir()) == ["a", "b"]
+
+
+def test_an_archive_that_another_process_unpacks_at_once_is_no_error(server, tmp_path, monkeypatch):
+    made, folder = tmp_path / "made" / "imagenette2", tmp_path / "to"
+    made.mkdir(parents=True)
+    (made / "a").write_text("a")
+    served(server, monkeypatch, "imagenette", {"imagenette2.tgz": archive_of(made)})
+    rename, others = Path.rename, [folder / "imagenette2"]
+
+    def come_before(self, target):
+        if target in others:
+            others.remove(target)
+            fetch_published("imagenette", folder)
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", come_before)
+    (top,) = fetch_published("imagenette", folder)
+    assert [path.name for path in folder.iterdir()] == ["imagenette2"]
+    assert (top / "a").read_text() == "a"
