@@ -24,14 +24,16 @@ from edgesim.results.evaluation import Callback
 from edgesim.results.load import load_run
 from edgesim.results.run import Run
 from edgesim.results.run_files import ABOUT
+from edgesim.scenario.scale import scaled
 from edgesim.storage.store import Store
 
-_OPTIONS = ("out", "inline", "address", "dashboard", "on_evaluation", "sinks", "progress")
+_OPTIONS = ("scale", "out", "inline", "address", "dashboard", "on_evaluation", "sinks", "progress")
 
 
 def run(
     scenario: ScenarioLike,
     *,
+    scale: float | None = None,
     out: Path | str | None = None,
     inline: bool = False,
     address: str | None = None,
@@ -48,6 +50,8 @@ def run(
     Args:
         scenario: a file, the name of a shipped scenario (`edgesim list scenarios`), a mapping like
             a file's, or a scenario.
+        scale: shortens the training to this share, above 0 and at most 1; milestones, warm-up and
+            evaluations come sooner alike. Whole numbers are rounded, and stay at least 1.
         out: run directory, absent or empty; a path, or a URI that fsspec knows. Default:
             runs/<name>-<time>.
         inline: run all devices in this process, without Ray.
@@ -76,7 +80,10 @@ def run(
             overlooked.
     """
     name = name_of(scenario)
-    checked = check(read_scenario(scenario, overrides, _OPTIONS), name, reads_images=True)
+    read = read_scenario(scenario, overrides, _OPTIONS)
+    if scale is not None:
+        read = scaled(read, scale, "scale")
+    checked = check(read, name, reads_images=True)
     for notice in checked.notices:
         warnings.warn(f"{name}: {notice}", ScenarioWarning, stacklevel=2)
     place = str(out or default_place(checked.scenario.name))

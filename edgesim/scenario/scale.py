@@ -27,21 +27,21 @@ def scaled(scenario: Scenario, scale: float, origin: str = "--scale") -> Scenari
         ScenarioError: the factor is out of range; two milestones would be one; or the scenario has
             times that do not go by its length.
     """
-    if not 0 < scale <= 1:
-        raise ScenarioError(f"{origin} is {scale:g}; must be above 0 and at most 1")
+    if not isinstance(scale, int | float) or not 0 < scale <= 1:
+        raise ScenarioError(f"{origin} is {scale!r}; must be a number above 0 and at most 1")
     if scale == 1:
         return scenario
     if scenario.fleet.churn is not None:
         raise ScenarioError(
             f"{origin} {scale:g}: fleet.churn says when devices come and go, which it can't "
-            "shorten; give training.epochs with --set"
+            "shorten; set training.epochs instead"
         )
     training, evaluation = scenario.training, scenario.evaluation
     schedule = training.schedule
     if isinstance(schedule, OtherSchedule):
         raise ScenarioError(
             f"{origin} {scale:g}: training.schedule.kind is {schedule.kind}, which it can't "
-            "shorten; give training.epochs and the schedule's options with --set"
+            "shorten; set training.epochs and the schedule's options instead"
         )
     lengths = _shorter(training, scale, "epochs", "rounds", "virtual_time_s")
     intervals = _shorter(evaluation, scale, "every_epochs", "every_rounds", "every_virtual_s")

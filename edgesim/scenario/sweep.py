@@ -188,15 +188,15 @@ def _has_all(scenario: Scenario, only: Sequence[str], origin: str) -> bool | Sce
         return error
 
 
-def scaled_sweep(sweep: Sweep, scale: float) -> Sweep:
+def scaled_sweep(sweep: Sweep, scale: float, origin: str = "--scale") -> Sweep:
     """The sweep with cells of shorter training; `scale.scaled` has the arguments.
 
     Raises:
         ScenarioError: a cell cannot be shortened so much, or two cells become the same scenario.
     """
-    cells = [replace(cell, scenario=scaled(cell.scenario, scale)) for cell in sweep.cells]
+    cells = [replace(cell, scenario=scaled(cell.scenario, scale, origin)) for cell in sweep.cells]
     wanted = [cell for cell in cells if cell.name not in sweep.left_out]
-    _check_distinct(wanted, f"--scale {scale:g}", "by this scale; leave one of the two out")
+    _check_distinct(wanted, f"{origin} {scale:g}", "by this scale; leave one of the two out")
     return replace(sweep, cells=tuple(cells))
 
 

@@ -26,7 +26,7 @@ from edgesim.scenario.plain import in_yaml, plain_value
 from edgesim.scenario.schema import Scenario
 from edgesim.scenario.shipped import scenario_file
 from edgesim.scenario.strict_yaml import ARGUMENT, GIVEN, ONLY_ARGUMENT, OVERRIDE
-from edgesim.scenario.sweep import KEY, Sweep, chosen, parse_sweep
+from edgesim.scenario.sweep import KEY, Sweep, chosen, parse_sweep, scaled_sweep
 from edgesim.storage.space import WaitForSpace
 from edgesim.sweeps.cluster import run_tasks_on_cluster
 from edgesim.sweeps.directory import (
@@ -41,7 +41,7 @@ from edgesim.sweeps.pool import Event, Task, run_tasks
 from edgesim.sweeps.progress import shown_progress
 from edgesim.sweeps.sameness import known_contents, other_code
 
-_OPTIONS = ("sweep", "only", "out", "workers", "address", "on_event", "progress")
+_OPTIONS = ("sweep", "only", "scale", "out", "workers", "address", "on_event", "progress")
 
 
 class SweepWarning(UserWarning):
@@ -53,6 +53,7 @@ def sweep(
     sweep: Mapping[str, object] | None = None,
     *,
     only: Mapping[str, object] | None = None,
+    scale: float | None = None,
     out: Path | str | None = None,
     workers: int | None = None,
     address: str | None = None,
@@ -72,6 +73,7 @@ def sweep(
         scenario: a file, the name of a shipped scenario, a mapping, or a scenario.
         sweep: the block `sweep`, with the keys `grid`, `zip`, `list`; None: that of the scenario.
         only: values by key; only cells that have all of them are run. None: all cells.
+        scale: shortens the training of all cells to this share, as in `edgesim.run`.
         out: folder of the sweep; the same one goes on. Default: runs/<name>.
         workers: cells at once; None: one for each core, of the cluster if there is one.
         address: of a running Ray cluster whose nodes all reach `out`; None: this machine.
@@ -94,6 +96,8 @@ def sweep(
     if only:
         wanted = written_overrides(only)
         planned = chosen(planned, wanted, name_of(scenario), origin=ONLY_ARGUMENT)
+    if scale is not None:
+        planned = scaled_sweep(planned, scale, "scale")
     place = str(out or default_place(planned))
     with errors_of_python():
         notices = check_open_cells(planned, place, name_of(scenario))

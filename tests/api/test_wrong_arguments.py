@@ -31,6 +31,16 @@ def test_a_sweep_needs_a_worker(workers):
         edgesim.sweep("sweeps/digits_comparison", workers=workers)
 
 
+@pytest.mark.parametrize("scale", [0, 2, "half"])
+def test_a_scale_is_a_share(scale):
+    told = f"scale is {scale!r}; must be a number above 0 and at most 1"
+    for train in (edgesim.run, edgesim.sweep):
+        with pytest.raises(edgesim.ScenarioError, match=told):
+            train(
+                "sweeps/digits_comparison" if train is edgesim.sweep else "quickstart", scale=scale
+            )
+
+
 def test_cells_are_chosen_by_a_dict():
     with pytest.raises(edgesim.ScenarioError, match="str: keys with values are a dict, such as"):
         edgesim.sweep("sweeps/digits_comparison", only="seed=1")

@@ -53,9 +53,9 @@ def test_rounds_and_virtual_time_are_shortened_too():
 @pytest.mark.parametrize(
     ("scale", "overrides", "said"),
     [
-        (0, (), "must be above 0 and at most 1"),
-        (1.5, (), "must be above 0 and at most 1"),
-        (float("nan"), (), "must be above 0 and at most 1"),
+        (0, (), "must be a number above 0 and at most 1"),
+        (1.5, (), "must be a number above 0 and at most 1"),
+        (float("nan"), (), "must be a number above 0 and at most 1"),
         (0.005, (PAPER,), r"milestones 100 and 150 both come after epoch 1; raise it to 0.02"),
         (0.5, ("fleet.churn={leaves: [{device: 1, round: 3}]}",), "fleet.churn says when"),
     ],
