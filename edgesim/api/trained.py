@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, redirect_stderr
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
 
@@ -16,7 +17,13 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
-from edgesim.assembly.build import Compute, choose_compute, make_flat_model, make_model
+from edgesim.assembly.build import (
+    Compute,
+    DataSpec,
+    choose_compute,
+    make_flat_model,
+    make_model,
+)
 from edgesim.assembly.preparation import prepare
 from edgesim.assembly.prepared_run import PreparedRun
 from edgesim.assembly.start_files import read_start
@@ -28,6 +35,7 @@ from edgesim.fleet.recording.evaluation import rounding_seeds, seeded
 from edgesim.learning.flat_model import Evaluation, FlatModel
 from edgesim.models.dropout import SeededDropout
 from edgesim.models.own import OwnModel
+from edgesim.models.start_values import StartValues
 from edgesim.results.load import load_run
 from edgesim.results.models import CONSENSUS, DeviceModel
 from edgesim.results.run import Run
@@ -57,6 +65,25 @@ VALUES = (".pt", ".pth")
 ABOUT_PROGRAM = "edgesim.json"  # in the file of a program
 
 
+@dataclass(frozen=True)
+class _Origin:
+    """What a run has, and what its data have, which are read when they are needed."""
+
+    scenario: Scenario
+    environment: Mapping[str, Any]
+    start: StartValues | None
+    data: DataSpec
+
+    @cached_property
+    def prepared(self) -> PreparedRun:
+        """The run with its data.
+
+        Raises:
+            ScenarioError, DataError: they are not where the scenario says.
+        """
+        return prepare(self.scenario, goes_on=True, reads_images=False, start=self.start)
+
+
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class TrainedModel:
     """A model with the values that it has at the end of a run.
@@ -73,26 +100,26 @@ class TrainedModel:
     device: int
     place: str
     _flat: FlatModel
-    _prepared: PreparedRun
+    _origin: _Origin
 
     def __repr__(self) -> str:
         whose = "averaged model" if self.device == CONSENSUS else f"model of device {self.device}"
-        return f"<{whose} of {self.place}: {self._prepared.scenario.model.name}>"
+        return f"<{whose} of {self.place}: {self._origin.scenario.model.name}>"
 
     @property
     def input_shape(self) -> tuple[int, ...]:
         """Shape of one input: channels, height and width of images."""
-        return self._prepared.data.image_shape
+        return self._origin.data.image_shape
 
     @property
     def mean(self) -> tuple[float, ...]:
         """Mean of each channel: an input is (bytes / 255 - mean) / std. Empty if not of images."""
-        return self._prepared.data.mean
+        return self._origin.data.mean
 
     @property
     def std(self) -> tuple[float, ...]:
         """Standard deviation of each channel, as in `mean`."""
-        return self._prepared.data.std
+        return self._origin.data.std
 
     @property
     def num_parameters(self) -> int:
@@ -100,10 +127,13 @@ class TrainedModel:
         return self._flat.num_trainable
 
     def test_batches(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """The test samples of the run, as the module takes them: batches of inputs and targets."""
-        prepared = self._prepared
-        size = prepared.scenario.evaluation.batch_size
-        return passes_over(prepared.test_samples(), size, self.mean, self.std)
+        """The test samples of the run, as the module takes them: batches of inputs and targets.
+
+        Raises:
+            ScenarioError, DataError: the data, or files that the scenario names, are not there.
+        """
+        size = self._origin.scenario.evaluation.batch_size
+        return passes_over(self._origin.prepared.test_samples(), size, self.mean, self.std)
 
     def evaluate(self, batches: Iterable[tuple[Tensor, Tensor]] | None = None) -> Evaluation:
         """Accuracy, loss and other metrics of the run's task, by the module as it is now.
@@ -113,14 +143,15 @@ class TrainedModel:
                 figures of its last evaluation on the common test samples.
 
         Raises:
+            ScenarioError, DataError: the data, or files that the scenario names, are not there.
             RunDirectoryError: the test samples have changed since the run.
             ChangedModuleError: the module has other tensors than at first.
         """
         if batches is None:
             self._check_samples()
             batches = self.test_batches()
-        prepared = self._prepared
-        seeds = rounding_seeds(prepared.scenario.seed, self.device, prepared.training.num_rounds)
+        num_rounds = int(self._origin.environment["rounds"])
+        seeds = rounding_seeds(self._origin.scenario.seed, self.device, num_rounds)
         with _one_thread():  # as in runs
             _copy_tensors(self.module, _inner(self._flat.model))
             return self._flat.evaluate(seeded(self._flat, batches, seeds))
@@ -164,12 +195,12 @@ class TrainedModel:
             StorageError: the file can't be written.
         """
         _check_suffix(path, (PROGRAM,))
-        if self._prepared.scenario.model.precision == "int8":
+        if self._origin.scenario.model.precision == "int8":
             raise NoProgramError(
                 f"{self.place}: the kernels of 8-bit layers can't be part of a program; save its "
                 "values in a file that ends in .pt"
             )
-        dtype = getattr(torch, self._prepared.data.input_dtype)
+        dtype = getattr(torch, self._origin.data.input_dtype)
         # A batch of one would fix the size of batches. No sample of the fleet is in the file.
         example = torch.zeros((2, *self.input_shape), dtype=dtype)
         try:
@@ -198,8 +229,8 @@ class TrainedModel:
 
     def _check_samples(self) -> None:
         """Refuse other test samples than those of the run."""
-        then = _environment(self.place).get("samples", {}).get("test")
-        if then is not None and then != self._prepared.test_digest:
+        then = self._origin.environment["samples"]["test"]
+        if then != self._origin.prepared.test_digest:
             raise RunDirectoryError(
                 f"{self.place}: the test samples have changed since the run; bring them back"
             )
@@ -214,8 +245,9 @@ def trained_model(
         model.module(inputs)
         model.evaluate().accuracy  # that of the last evaluation
 
-    The data, and all files that the scenario names, must still be where it says: the model's shape
-    and the mean of images come from the data.
+    A run directory is enough for it, also on another machine. `evaluate` and `test_batches` read
+    the data and all files that the scenario names, where it names them. Pretrained encoders are
+    read at once.
 
     Args:
         run: a run, or its directory: a path or a URI.
@@ -223,8 +255,8 @@ def trained_model(
 
     Raises:
         NoModelError: the run is not finished, or has no such device.
-        ScenarioError, DataError: the model can't be made any more.
-        RunDirectoryError: a file is damaged or missing; or own code or data have changed.
+        ScenarioError: the model can't be made any more.
+        RunDirectoryError: a file is damaged or missing; or own code has changed.
     """
     if not isinstance(run, Run):
         run = load_run(run)
@@ -232,27 +264,38 @@ def trained_model(
     environment = _environment(run.place)
     check_own_parts(run.place, run.scenario, environment)
     start = read_start(RunFiles(Store.at(run.place)))
-    prepared = prepare(run.scenario, goes_on=True, reads_images=False, start=start)
-    data, was = prepared.data, environment.get("inputs")
-    if was is not None and was != {"mean": list(data.mean), "std": list(data.std)}:
-        raise RunDirectoryError(
-            f"{run.place}: the training samples have changed since the run, and with them the mean "
-            "by which images are normalised; bring them back"
-        )
-    compute = _compute_here(prepared.scenario)
-    flat = make_flat_model(prepared.scenario, data, compute, start)
+    data = _data_of(run.place, environment)
+    compute = _compute_here(run.scenario)
+    flat = make_flat_model(run.scenario, data, compute, start)
     if values.x.shape != flat.parameters.shape or values.buffers.shape != flat.buffers.shape:
         raise RunDirectoryError(
             f"{run.place}: its model has {values.x.size:,} parameters, and the scenario's has "
-            f"{flat.parameters.numel():,} now; bring its code and data back"
+            f"{flat.parameters.numel():,} now; bring its code back"
             f"{_or_update(environment)}"
         )
     flat.load_(torch.from_numpy(values.z), torch.from_numpy(values.buffers))
     # A module of its own: that of `flat` keeps its tensors in vectors, and its gradients too.
-    module = _inner(make_model(prepared.scenario, data, compute, start))
+    module = _inner(make_model(run.scenario, data, compute, start))
     _copy_tensors(_inner(flat.model), module)
     _let_dropout_draw(module)
-    return TrainedModel(module.eval(), values.device, run.place, flat, prepared)
+    origin = _Origin(run.scenario, environment, start, data)
+    return TrainedModel(module.eval(), values.device, run.place, flat, origin)
+
+
+def _data_of(place: str, environment: Mapping[str, Any]) -> DataSpec:
+    """What the run's model was made for.
+
+    Raises:
+        RunDirectoryError: the run is of an edgesim that did not write it.
+    """
+    inputs = environment.get("inputs", {})
+    if "image_shape" not in inputs:
+        there = CodeVersion.of(environment)
+        raise RunDirectoryError(
+            f"{place}: lacks the shape of inputs; read it with {there}, which made the run"
+        )
+    lists = {key: tuple(inputs[key]) for key in ("image_shape", "mean", "std")}
+    return DataSpec(**inputs | lists)
 
 
 def _values_of(run: Run, device: int | np.integer[Any] | str | None) -> DeviceModel:

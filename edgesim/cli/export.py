@@ -14,6 +14,7 @@ from edgesim.api.trained import (
     TrainedModel,
     trained_model,
 )
+from edgesim.errors import EdgesimError
 from edgesim.results.load import UnfinishedRunWarning, load_run
 from edgesim.results.run import Run
 from edgesim.study.tables.table import Table
@@ -25,7 +26,7 @@ _DIFFERENT = (
 
 
 def write_model(place: str, file: Path, device: str | None) -> Table:
-    """Write the model, evaluate it once more, and give what was written.
+    """Write the model, evaluate it once more if the data are there, and give what was written.
 
     Args:
         place: directory of the run, or its URI.
@@ -97,7 +98,11 @@ def _figures(run: Run, model: TrainedModel) -> tuple[list[tuple[str, str]], bool
     newest = evaluations.loc[evaluations.index[evaluations["model"] == "consensus"][-1] :]
     rows = newest[newest["device"] == model.device]
     found, is_same = [], True
-    for name, value in model.evaluate().figures.items():
+    try:
+        figures = model.evaluate().figures
+    except EdgesimError as error:  # the data may be on another machine
+        return [("on the test samples", f"not evaluated: {error}")], True
+    for name, value in figures.items():
         if value is None:
             continue
         in_run = ""

@@ -9,6 +9,7 @@ import os
 import platform
 import sys
 from collections.abc import Mapping
+from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import cache
 from hashlib import blake2b
@@ -57,7 +58,7 @@ def describe_environment(mode: str, compute: Compute) -> dict[str, Any]:
 def described_content(prepared: PreparedRun) -> dict[str, Any]:
     """What a run begins with, for environment.json.
 
-    Its length, own parts, files and samples, and by what images are normalised.
+    Its length, own parts, files and samples, and what the model is made for.
     """
     return {
         "rounds": prepared.training.num_rounds,
@@ -65,7 +66,7 @@ def described_content(prepared: PreparedRun) -> dict[str, Any]:
         "files": _digests_of_files(prepared),
         "samples": prepared.sample_digests,
         "graphs": prepared.graphs_digest,
-        "inputs": {"mean": list(prepared.data.mean), "std": list(prepared.data.std)},
+        "inputs": asdict(prepared.data),
     }
 
 

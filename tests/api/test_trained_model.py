@@ -12,13 +12,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import edgesim
 from edgesim.api.trained import ChangedModuleError, FileNameError, NoModelError, NoProgramError
 from edgesim.cli import main
 from edgesim.cli.export import _figures, write_model
-from edgesim.results.run_files import RunDirectoryError, RunFiles
-from edgesim.storage.store import Store
+from edgesim.data.errors import DataError
+from edgesim.results.run_files import RunDirectoryError
 
 SMALL = {
     "fleet__devices": 3,
@@ -128,14 +129,52 @@ def test_a_run_that_lacks_a_model_has_no_average(run_of, tmp_path):
             get()
 
 
-def test_changed_training_images_are_told_by_their_mean(run_of, tmp_path):
-    shutil.copytree(run_of("evonorm_s0").path, tmp_path / "run")
-    files = RunFiles(Store.at(tmp_path / "run"))
-    content = files.read_json("environment.json")
-    content["inputs"]["mean"] = [0.25]
-    files.write_json("environment.json", content)
-    with pytest.raises(RunDirectoryError, match="training samples have changed since the run"):
-        edgesim.trained_model(tmp_path / "run")
+def test_a_run_directory_is_enough_for_its_model(tmp_path):
+    """The graph's file, the images and the code are on another machine."""
+    there = tmp_path / "there"
+    there.mkdir()
+    (there / "graph.csv").write_text("source,target\n0,1\n1,2\n2,0\n")
+    (there / "own.py").write_text(
+        "from math import prod\nfrom torch import nn\n"
+        "def net(input_shape, num_classes):\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(prod(input_shape), num_classes))\n"
+    )
+    write_images(there / "images")
+    place = there / "run"
+    edgesim.run(
+        "quickstart",
+        out=place,
+        inline=True,
+        topology={"kind": "file", "path": f"{there}/graph.csv"},
+        model={"name": f"{there}/own.py:net"},
+        **SMALL,
+        data__source="image_folder",
+        data__path=f"{there}/images",
+    )
+    known = edgesim.trained_model(place)
+    batch = next(known.test_batches())
+    here = tmp_path / "here"
+    shutil.move(place, here)
+    shutil.rmtree(there)
+    model = edgesim.trained_model(here)
+    assert (model.mean, model.std, model.input_shape) == (known.mean, known.std, known.input_shape)
+    assert model.evaluate([batch]).loss == known.evaluate([batch]).loss
+    with pytest.raises((edgesim.ScenarioError, DataError), match="images"):
+        model.evaluate()
+    table = write_model(str(here), tmp_path / "model.pt2", None)
+    assert any("not evaluated: " in row[1] for row in table.rows)
+
+
+def write_images(folder):
+    """Random images of 8x8 pixels in folders of classes."""
+    rng = np.random.default_rng(1)
+    for split, each in (("train", 12), ("test", 4)):
+        for name in range(10):
+            place = folder / split / str(name)
+            place.mkdir(parents=True)
+            for number in range(each):
+                image = Image.fromarray(rng.integers(0, 256, (8, 8), np.uint8))
+                image.save(place / f"{number}.png")
 
 
 def test_its_module_is_the_class_of_ones_own(run_of):
@@ -254,7 +293,7 @@ def test_other_test_samples_are_refused(run_of):
     place = run.path / "environment.json"
     model, content = edgesim.trained_model(run), json.loads(place.read_text())
     assert set(content["samples"]) == {"training", "test"}
-    vars(model._prepared)["test_digest"] = "0" * 32
+    vars(model._origin.prepared)["test_digest"] = "0" * 32
     with pytest.raises(RunDirectoryError, match="the test samples have changed since the run"):
         model.evaluate()
     batch = next(model.test_batches())
