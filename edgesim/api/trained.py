@@ -321,8 +321,11 @@ def _values_of(run: Run, device: int | np.integer[Any] | str | None) -> DeviceMo
         )
     values = run.models[device]
     if not values.u > 0:
-        has_left = str(device) in run.summary.get("left_after_round", {})
-        why = "left and handed its model over" if has_left else "joined and was sent no model"
+        why = "took no part in the last average"
+        if str(device) in run.summary.get("left_after_round", {}):
+            why = "left and handed its model over"
+        elif device in run.summary.get("without_model", ()):
+            why = "joined and was sent no model"
         label = device_label(device, run.summary.get("device_names", ()))
         raise NoModelError(f"{run.place}: {label} has no model: it {why}")
     return values

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -50,7 +50,7 @@ from edgesim.fleet.transport.network import EnvelopesLostError
 from edgesim.program import program
 from edgesim.results.own_sources import source_reader, write_sources
 from edgesim.results.run_directory import RunDirectory
-from edgesim.results.run_files import ABOUT, RunDirectoryError
+from edgesim.results.run_files import ABOUT, STOPPED_BY, RunDirectoryError
 from edgesim.scenario.files import dump_scenario, parse_scenario
 from edgesim.storage.lease import LeaseError
 from edgesim.storage.space import StorageError, WaitForSpace
@@ -211,6 +211,7 @@ def _resume(
         for notice in notices_of_resume(environment, now):
             say(view.console, notice)
         resumed = [*environment.get("resumed", []), now]
+        environment = {key: value for key, value in environment.items() if key != STOPPED_BY}
         directory.write_json("environment.json", {**environment, "resumed": resumed})
         run = _Run(prepared, directory, compute, digest, mode, address, view, sinks)
         return run.do(recover=True)
@@ -304,6 +305,9 @@ class _Run:
             monitor.close()
             if has_started:
                 can_go_on = not isinstance(error, OwnCodeError | DivergedError)
+                if isinstance(error, EdgesimError):
+                    reason = str(error)
+                    self._note(lambda _: {STOPPED_BY: reason})
                 self._tell_how_to_resume(monitor.rounds_done, can_go_on=can_go_on)
             raise
 
@@ -316,13 +320,17 @@ class _Run:
         return [RayMetrics(name, self.prepared.scenario.metrics.most_devices)]
 
     def _count_restart(self) -> None:
-        """Note at once that an actor was restarted: this process may be killed itself."""
+        """Count an actor that was restarted."""
+        self._note(lambda was: {"actor_restarts": was.get("actor_restarts", 0) + 1})
+
+    def _note(self, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+        """Change entries of environment.json at once: this process may be killed itself."""
         try:
-            environment = self.directory.read_json("environment.json")
-            number = environment.get("actor_restarts", 0) + 1
-            self.directory.write_json("environment.json", {**environment, "actor_restarts": number})
+            if self.directory.has(ABOUT):
+                environment = self.directory.read_json("environment.json")
+                self.directory.write_json("environment.json", environment | change(environment))
         except EdgesimError as error:
-            _log.warning("a restart of an actor is not counted: %s", error)
+            _log.warning("environment.json lacks what happened: %s", error)
 
     @contextmanager
     def _can_be_resumed(self, monitor: Monitor) -> Iterator[None]:

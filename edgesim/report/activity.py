@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from math import floor, inf
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edgesim.assembly.equipment import awake_times
 from edgesim.errors import ScenarioError
@@ -88,8 +90,8 @@ def radio_seconds(run: ReportedRun) -> Frame | None:
 def shares_over_time(run: ReportedRun, spans: Frame, num_bins: int) -> Frame:
     """How the fleet's time is shared out, in equal bins of virtual time.
 
-    An activity of a round is taken to be spread evenly over it. After its last round a device is
-    gone.
+    An activity of a round is taken to be spread evenly over the time of it in which the device is
+    awake. After its last round a device is gone.
 
     Returns:
         `time_s` (middle of the bin), `activity`, and `share` of the devices' time in it.
@@ -97,13 +99,25 @@ def shares_over_time(run: ReportedRun, spans: Frame, num_bins: int) -> Frame:
     import pandas as pd
 
     edges = np.linspace(0.0, float(spans["end_s"].max()), num_bins + 1)
-    activities = {COMPUTING: "compute_s", WAITING: "wait_s", away_name(run): "away_s"}
+    activities = (COMPUTING, WAITING, away_name(run))
     totals = {activity: np.zeros(num_bins) for activity in activities}
-    for _, own in spans.groupby("device"):
+    times = awake_times(run.scenario) if run.scenario else ()
+    for device, own in spans.groupby("device"):
         ends = np.concatenate([[0.0], own["end_s"]])
-        for activity, column in activities.items():
-            until = np.concatenate([[0.0], np.cumsum(own[column])])
-            totals[activity] += np.diff(np.interp(edges, ends, until))
+        moments, asleep_s = edges, np.zeros(num_bins)
+        away_s = own["away_s"].to_numpy()
+        if times and not times[device].is_sleepless:
+            # By the clock of its awake time: steps and waits do not go on while it sleeps.
+            within = np.minimum(edges, ends[-1])
+            moments, awake_ends = (_awake_until(times[device], each) for each in (within, ends))
+            asleep_s = np.diff(within) - np.diff(moments)
+            away_s = np.maximum(away_s - (np.diff(ends) - np.diff(awake_ends)), 0.0)
+            ends = awake_ends
+        spent = {COMPUTING: own["compute_s"], WAITING: own["wait_s"], away_name(run): away_s}
+        for activity, seconds in spent.items():
+            until = np.concatenate([[0.0], np.cumsum(seconds)])
+            totals[activity] += np.diff(np.interp(moments, ends, until))
+        totals[away_name(run)] += asleep_s
     whole = np.diff(edges) * run.num_devices
     rest = whole - sum(totals.values())
     totals[GONE] = np.where(rest > _ROUNDING * whole, rest, 0.0)
@@ -114,6 +128,15 @@ def shares_over_time(run: ReportedRun, spans: Frame, num_bins: int) -> Frame:
         if seconds.any()
     ]
     return pd.concat(parts, ignore_index=True)
+
+
+def _awake_until(times: DutyCycle | AwakeTimes, moments_s: NDArray[Any]) -> NDArray[Any]:
+    """Seconds that a device has been awake until each of some increasing moments."""
+    steps = [
+        times.awake_between(before_s, now_s)
+        for before_s, now_s in pairwise([0.0, *moments_s.tolist()])
+    ]
+    return np.cumsum(steps)
 
 
 def segments(
@@ -141,12 +164,13 @@ def segments(
         cause = getattr(span, "waited_for", -1)
         peer = run.labels[cause] if cause >= 0 else ""
         rows += [
-            (span.device, kind, start_s, end_s, span.round, peer if kind == WAITING else "")
-            for kind, start_s, end_s in _parts_of_round(span, away[span.device], absence)
+            (span.device, kind, *part_s, span.round, peer if kind == WAITING else "")
+            for kind, *of_part_s in _parts_of_round(span, away[span.device], absence)
+            for part_s in _awake_parts(away[span.device], *of_part_s)
         ]
     for device, own in away.items():
         rows += [(device, kind, start_s, end_s, -1, "") for kind, start_s, end_s in own]
-    messages = run.messages
+    messages = run.exchanges
     if "sent_time_s" in messages:
         sent = messages[
             messages["device"].isin(devices)
@@ -199,10 +223,14 @@ def _away(run: ReportedRun, window_s: tuple[float, float], devices: list[int]) -
     if run.scenario is None:
         return {device: [] for device in devices}
     times = awake_times(run.scenario)
-    return {device: _away_between(times[device], *window_s) for device in devices}
+    return {device: away_between(times[device], *window_s) for device in devices}
 
 
-def _away_between(times: DutyCycle | AwakeTimes, low_s: float, high_s: float) -> _Spans:
+def away_between(times: DutyCycle | AwakeTimes, low_s: float, high_s: float) -> _Spans:
+    """Spans of a window in which a device sleeps or is absent, in order: kind, begin and end.
+
+    Sleeps are left out where there are too many to be seen.
+    """
     found: _Spans = []
     cycle = times
     if isinstance(times, AwakeTimes):

@@ -199,7 +199,7 @@ def energy_figure(run: ReportedRun, devices: Frame) -> Figure | None:
     return Figure(
         key="energy",
         title="What each device spent its energy on",
-        caption="Energy of the whole run."
+        caption=f"Energy of {'the whole run' if run.is_finished else 'all rounds so far'}."
         + chosen_caption(run, rows, "those that spent the most and the least"),
         tables={"parts": table},
         views=[View("", as_spec(chart))],
@@ -330,7 +330,8 @@ def compute_figure(run: ReportedRun) -> Figure | None:
         caption="Work of a step on a full batch by pass, of the optimizer, and of gossip with "
         f"{count(degree, 'message')} sent and absorbed, counted from the model. "
         + (f"Of all rounds {said}. " if said else "")
-        + f"The fleet's whole run took {with_unit(total, 'MAC')}.",
+        + f"The fleet's {'whole run' if run.is_finished else 'rounds so far'} took "
+        f"{with_unit(total, 'MAC')}.",
         tables={"parts": table},
         views=views,
         choice="count",

@@ -40,7 +40,7 @@ from edgesim.results.columns import GOSSIPED_PREFIX, OWN_PREFIX
 if TYPE_CHECKING:
     import altair as alt
 
-_MEAN = "mean of devices"  # in place of the averaged model, which is not mixed further
+_MEAN = "whole fleet"  # in place of the averaged model, which is not mixed further
 _SERIES = {AVERAGED: BLUE, _MEAN: BLUE, BEST: GREEN, WORST: RED, OTHERS: GREY}
 _HEIGHT = 280
 _TITLES = {"accuracy": "Accuracy", "loss": "Loss", "consensus_distance": "Consensus distance"}
@@ -57,8 +57,8 @@ _PREFIXES = {OWN_PREFIX: "on devices' own samples", GOSSIPED_PREFIX: "after furt
 _OF_SAMPLES = {
     OWN_PREFIX: "Of each device on its own held-out samples; of the averaged model, the mean over "
     "devices.",
-    GOSSIPED_PREFIX: "Of devices' models after further rounds of gossip without training, and the "
-    "mean over devices.",
+    GOSSIPED_PREFIX: "Of devices' models after further rounds of gossip without training; of the "
+    "whole fleet, the mean over devices, and of distances the root of their mean square.",
 }
 
 
@@ -85,8 +85,12 @@ def curve_figures(runs: Sequence[ReportedRun]) -> list[Figure]:
         if not table[measure].notna().any():
             continue
         caption = caption_of(measure)
-        if "test samples" in caption and len(samples) == 1 and samples[0] != ALL_SAMPLES:
+        if "test samples" in caption and len(samples) > 1:
+            caption += f" Not all runs were evaluated on as many: {listed(samples)}."
+        elif "test samples" in caption and samples[0] != ALL_SAMPLES:
             caption += f" Evaluated on {samples[0]}."
+        if len({run.is_free for run in evaluated}) > 1:
+            caption += " Rounds of devices at free pace are none of those in lockstep."
         caption += unknown_axes(table, measure, axes)
         if len(runs) == 1:
             figures.append(_of_one_run(runs[0], table, measure, caption, axes))
@@ -129,8 +133,8 @@ def unknown_axes(table: Frame, measure: str, axes: Sequence[tuple[str, Axis]]) -
             said += f" Against {label} there is no curve of {listed(without)}: it is not known."
         if partly := [str(run) for run, share in known.items() if 0 < share < 1]:
             said += (
-                f" Against {label} the curve of {listed(partly)} ends early: the last rounds are "
-                "not written."
+                f" Against {label} the curve of {listed(partly)} ends early: of some devices no "
+                "later rounds are recorded."
             )
     return said
 

@@ -43,10 +43,12 @@ class _Edges:
     Attributes:
         table: `step`, `sender`, `receiver`, `bytes`, `messages`.
         labels: what each step is called.
+        left_out: graphs between these that no step shows.
     """
 
     table: Frame
     labels: Sequence[str]
+    left_out: int = 0
 
 
 def graph_figure(run: ReportedRun, devices: Frame) -> Figure | None:
@@ -98,6 +100,9 @@ def graph_figure(run: ReportedRun, devices: Frame) -> Figure | None:
     if changes:
         what = "virtual time" if run.is_free else "round"
         caption += f" It changes: the slider goes through the run by {what}."
+        if edges.left_out:
+            shown = len(edges.labels)
+            caption += f" It has {shown} of {shown + edges.left_out:,} graphs, evenly chosen."
     views = [
         View(label, as_spec(_chart(tables, entry, edges.labels, with_names=len(nodes) <= _NAMED)))
         for label, entry in known.items()
@@ -114,7 +119,8 @@ def graph_figure(run: ReportedRun, devices: Frame) -> Figure | None:
 
 def _edges(run: ReportedRun) -> _Edges:
     """Edges of each different graph; of one that never changes a single step."""
-    messages = run.messages
+    messages = run.exchanges
+    messages = messages[messages["sender"] != messages["receiver"]]  # of a successor to itself
     if run.is_free:
         end_s = float(messages["departure_time_s"].max())
         edges_s = np.linspace(0.0, end_s, _MOST_STEPS // 2 + 1)
@@ -143,16 +149,17 @@ def _edges(run: ReportedRun) -> _Edges:
     if signature.nunique() == 1:
         whole = table.groupby(["sender", "receiver"], as_index=False)[["bytes", "messages"]].sum()
         whole.insert(0, "step", 0)
-        return _Edges(whole, ["whole run"])
+        return _Edges(whole, ["all rounds"])
     # Where the same graph stays for several rounds, its first round is enough.
     changed = signature.index[signature.ne(signature.shift())]
     per_step = max(1, int(table.groupby("step").size().median()))
     most = max(2, min(_MOST_STEPS, _MOST_ROWS // per_step))
-    if len(changed) > most:
+    if (num_graphs := len(changed)) > most:
         changed = changed[np.unique(np.linspace(0, len(changed) - 1, most).round().astype(int))]
     kept = table[table["step"].isin(changed)]
     numbers = {step: place for place, step in enumerate(changed)}
-    return _Edges(kept.assign(step=kept["step"].map(numbers)), [labels[step] for step in changed])
+    kept = kept.assign(step=kept["step"].map(numbers))
+    return _Edges(kept, [labels[step] for step in changed], num_graphs - len(changed))
 
 
 def _of_whole_rounds(messages: Frame, num_devices: int) -> Frame:

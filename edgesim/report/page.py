@@ -14,6 +14,7 @@ from edgesim.report.frames import Frame
 from edgesim.report.libraries import libraries
 from edgesim.study.tables.table import Table, is_heading
 
+_LONG = 60  # characters of a cell, of more than one line
 _FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, sans-serif'
 _CONFIG: dict[str, Any] = {
     "font": _FONT,
@@ -222,6 +223,11 @@ def _row(row: Iterable[str]) -> str:
     if len(cells) > 1 and is_heading(cells):
         return f'<tr><th colspan="{len(cells)}">{escape(cells[0])}</th></tr>\n'
     first, *others = cells
-    rest = "".join(f"<td>{escape(cell)}</td>" for cell in others)
+    rest = "".join(map(_cell, others))
     part_of_above = ' class="part"' if first.startswith("  ") else ""
     return f'<tr><th scope="row"{part_of_above}>{escape(first)}</th>{rest}</tr>\n'
+
+
+def _cell(text: str) -> str:
+    kind = ' class="long"' if len(text) > _LONG else ""
+    return f"<td{kind}>{escape(text)}</td>"

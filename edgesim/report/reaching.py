@@ -18,7 +18,7 @@ _MOST_LEVELS = 4
 _ROUNDING = 1e-9  # of an accuracy in percent
 
 _FIGURES: tuple[tuple[str, str, Callable[[float], str]], ...] = (
-    ("epochs", "epoch", "{:.3g}".format),
+    ("epochs", "epoch", lambda epochs: f"{epochs:.3g}" if epochs < 999.5 else f"{epochs:,.0f}"),
     ("rounds", "round", "{:,.0f}".format),
     ("virtual time", "virtual_time_s", duration),
     ("sent", "total_sent_bytes", data_size),

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from edgesim.report.frames import Frame
+from edgesim.report.holders import between_devices, waiting_for_devices
 from edgesim.results.run import Run
 from edgesim.results.scenario_of_run import num_devices_of
 from edgesim.scenario.schema import Scenario
@@ -102,5 +103,11 @@ class ReportedRun:
 
     @cached_property
     def by_device(self) -> Frame:
-        """Rounds in the order of device and round."""
-        return self.run.rounds.sort_values(["device", "round"], ignore_index=True)
+        """Rounds in the order of device and round; `waited_for` is a device that was there."""
+        rounds = self.run.rounds.sort_values(["device", "round"], ignore_index=True)
+        return waiting_for_devices(rounds, self.messages)
+
+    @cached_property
+    def exchanges(self) -> Frame:
+        """Messages between devices that were there, in place of those that had left."""
+        return between_devices(self.messages, self.num_devices, is_free=self.is_free)

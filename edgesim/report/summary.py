@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from edgesim.report.activity import away_name
+from edgesim.report.activity import ABSENT, ASLEEP, AWAY, away_name
 from edgesim.report.evaluated import ALL_SAMPLES, devices_evaluated, test_samples
 from edgesim.report.frames import Frame
 from edgesim.report.reported_run import ReportedRun
@@ -21,6 +21,7 @@ _MUCH = 0.1  # of the time of a run, that is worth a place in a sentence
 _NAMED = 3  # devices or links in a sentence
 _UNLIKE = 1.1  # times as long: devices of unlike speed
 _ENDS = 8  # of more: the first by each reason
+_AWAY_WORDS = {ASLEEP: "sleep", ABSENT: "absences", AWAY: "sleep and absences"}
 
 
 def in_short(run: ReportedRun, devices: Frame) -> list[str]:
@@ -115,7 +116,6 @@ def _traffic(run: ReportedRun, devices: Frame) -> Iterator[str]:
     )
     if run.has_clock:
         spent = devices["energy_j"]
-        most = devices.loc[spent.idxmax()]
         if not run.is_finished:
             fewest, largest = int(devices["rounds"].min()), int(devices["rounds"].max())
             if fewest < largest:
@@ -124,25 +124,34 @@ def _traffic(run: ReportedRun, devices: Frame) -> Iterator[str]:
                     "figures add them up as they are."
                 )
         takes = "That takes" if run.is_finished else "That took"
+        most = ""
+        if energy(spent.max()) != energy(spent.mean()):
+            who = run.device(int(devices["device"][spent.idxmax()]))
+            most = f"; the most, {energy(spent.max())}, is spent by {who}"
         yield (
             f"{takes} the real fleet {duration(devices['virtual_time_s'].max())} and "
-            f"{energy(spent.sum())}; the most, {energy(most['energy_j'])}, is spent by "
-            f"{run.device(int(most['device']))}."
+            f"{energy(spent.sum())}{_by_table(run)}{most}."
         )
+
+
+def _by_table(run: ReportedRun) -> str:
+    """What energies are reckoned by, where it is not the boards' power."""
+    table = (run.settings.get("hardware") or {}).get("energy_table")
+    return f" (computing by the energies of operations of {table})" if table else ""
 
 
 def _pace(run: ReportedRun, devices: Frame) -> Iterator[str]:
     """Who is slow, and who waits for whom."""
     if not run.has_clock:
         return
-    per_round = devices["virtual_compute_s"] / devices["rounds"].where(devices["rounds"] > 0)
+    per_round = devices["step_rounds_s"] / devices["steps"].where(devices["steps"] > 0)
     longest_s, shortest_s = per_round.max(), per_round.min()
     if longest_s > _UNLIKE * shortest_s:
         slow = devices["device"][per_round > longest_s / _UNLIKE]
         names = [run.device(int(device)) for device in slow]
         are, they = ("is", "it computes") if len(slow) == 1 else ("are", "they compute")
         yield (
-            f"Slowest {are} {listed(names)}: {they} {duration(longest_s)} a round, "
+            f"Slowest {are} {listed(names)}: {they} {duration(longest_s)} a round with a step, "
             f"{longest_s / shortest_s:.3g} times as long as "
             f"{run.device(int(devices['device'][per_round.idxmin()]))}."
         )
@@ -157,8 +166,8 @@ def _pace(run: ReportedRun, devices: Frame) -> Iterator[str]:
 
 def _parts_of_pace(run: ReportedRun) -> str:
     """What the critical path consists of; devices and links by name where they stand out."""
-    seconds = pace_setters(run)
-    whole_s = sum(seconds.values())
+    found = pace_setters(run)
+    seconds, whole_s = found.links, found.whole_s
     if not whole_s:
         return ""
     steps = {device: own_s for (device, receiver), own_s in seconds.items() if device == receiver}
@@ -170,13 +179,13 @@ def _parts_of_pace(run: ReportedRun) -> str:
             if sender != receiver
         },
     }
-    texts = []
-    for kind, parts in sorted(kinds.items(), key=lambda item: -sum(item[1].values())):
-        if not parts:
-            continue
+    shares = {_AWAY_WORDS[away_name(run)]: (found.away_s / whole_s, "")}
+    for kind, parts in kinds.items():
         much = [f"{who} {percent(s / whole_s)}" for who, s in parts.items() if s > _MUCH * whole_s]
         whose = f" ({', '.join(much[:_NAMED])})" if much else ""
-        texts.append(f"{kind} {percent(sum(parts.values()) / whole_s)}{whose}")
+        shares[kind] = sum(parts.values()) / whole_s, whose
+    longest_first = sorted(shares.items(), key=lambda item: -item[1][0])
+    texts = [f"{kind} {percent(share)}{whose}" for kind, (share, whose) in longest_first if share]
     return ", ".join(texts)
 
 
@@ -247,7 +256,7 @@ def _qualities(run: ReportedRun, devices: Frame) -> dict[str, str]:
         found["  worst to best"] = f"{percent(own.min())} to {percent(own.max())}"
         if some := devices_evaluated(run):
             found["  devices evaluated"] = some
-    found |= _after_gossip(last)
+    found |= _after_gossip(last, run.settings["evaluation"].get("gossip_rounds"))
     for name, form in (("own_accuracy", percent), ("own_loss", lambda value: f"{value:.4g}")):
         if name in last and last[name] == last[name]:
             label = f"{name.removeprefix('own_')} on devices' own samples"
@@ -260,12 +269,13 @@ def _qualities(run: ReportedRun, devices: Frame) -> dict[str, str]:
     return found | {"consensus distance": f"{last['consensus_distance']:.4g}"}
 
 
-def _after_gossip(last: Mapping[str, Any]) -> dict[str, str]:
-    """Accuracy of devices' models after further gossip; the loss in a task without."""
+def _after_gossip(last: Mapping[str, Any], rounds: int | None) -> dict[str, str]:
+    """Accuracy of devices' models after further rounds of gossip; the loss in a task without."""
     for name, form in (("accuracy", percent), ("loss", lambda value: f"{value:.4g}")):
         value = last.get(f"{GOSSIPED_PREFIX}{name}")
         if value is not None and value == value:
-            return {f"{name} after further gossip, mean": form(value)}
+            further = count(rounds or 0, "further round")
+            return {f"{name} after {further} of gossip, mean": form(value)}
     return {}
 
 
@@ -290,6 +300,7 @@ def device_rows(run: ReportedRun, devices: Frame) -> Table:
             "waiting, bytes, energy and accuracy. The data of the figures have all."
         )
     empty = {"asleep_s"} if not shown.get("asleep_s", shown["rounds"]).any() else set()
+    empty |= set() if shown["end"].any() else {"end"}
     empty |= {"loss", "own_loss"} if shown["accuracy"].notna().any() else set()
     empty |= {column for column in ("own_accuracy", "own_loss") if not _has(shown, column)}
     columns = [column for column in _COLUMNS if column[1] in shown and column[1] not in empty]
@@ -312,7 +323,7 @@ _COLUMNS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("sent", "sent_bytes", data_size),
     ("received", "received_bytes", data_size),
     ("energy", "energy_j", energy),
-    ("charge left", "charge_left_j", lambda value: energy(max(value, 0.0))),
+    ("charge left", "charge_left_j", energy),
     ("accuracy", "accuracy", percent),
     ("loss", "loss", lambda value: f"{value:.4g}"),
     ("accuracy on own samples", "own_accuracy", percent),

@@ -7,11 +7,12 @@ from math import inf
 from typing import Any
 
 from edgesim.errors import ScenarioError
-from edgesim.report.ends import rounds_missed
+from edgesim.report.ends import join_rounds, rounds_missed
 from edgesim.report.frames import Frame
 from edgesim.report.reported_run import ReportedRun
 from edgesim.report.units import count, data_size, duration, energy, listed, percent
 from edgesim.results.columns import UNLIKE_INFLUENCE
+from edgesim.results.run_files import STOPPED_BY
 from edgesim.scenario.presence import make_timed_churn
 from topologies import TimedChurn
 
@@ -47,9 +48,14 @@ def _unfinished(run: ReportedRun) -> Iterator[str]:
         last = run.rounds.groupby("device")["round"].max() + 1
         done = [int(last.get(device, 0)) for device in range(run.num_devices)]
         span = f"{min(done):,}" if min(done) == max(done) else f"{min(done):,} to {max(done):,}"
+        error = str(run.environment.get(STOPPED_BY, "")).strip()
+        stopped = f"It was stopped by an error: {error}. " if error else ""
+        goes_on = (
+            "goes on with it, which helps if its cause is gone" if error else "goes on with it"
+        )
         yield (
-            f"The run is not finished: of each device {span} rounds are recorded. "
-            f"edgesim resume {run.place} goes on with it."
+            f"The run is not finished: of each device {span} rounds are recorded. {stopped}"
+            f"edgesim resume {run.place} {goes_on}."
         )
     for missing in run.missing:
         yield f"Missing here: {missing}."
@@ -79,12 +85,13 @@ def _departures(run: ReportedRun, devices: Frame) -> Iterator[str]:
             f"{_named(run, int(name))} died of an empty battery"
             f"{_when(end['virtual_time_s'], end['rounds'])}."
         )
-    for name, last in summary.get("left_after_round", {}).items():
+    for name in summary.get("left_after_round", {}):
         at = devices["virtual_time_s"].iloc[int(name)] if run.has_clock else None
+        done = int(devices["rounds"].iloc[int(name)])
         why = reasons.get(summary.get("left_because", {}).get(name, ""), "")
         rest = _charge_left(devices, int(name)) if why == battery else ""
         place = _successor(run, int(name))
-        sentences.append(f"{_named(run, int(name))} left {why}{_when(at, last + 1)}{rest}{place}.")
+        sentences.append(f"{_named(run, int(name))} left {why}{_when(at, done)}{rest}{place}.")
     yield from sentences[:_NAMED]
     if (more := len(sentences) - _NAMED) > 0:
         yield f"So did {count(more, 'more device')}; the table of devices has them."
@@ -94,7 +101,8 @@ def _charge_left(devices: Frame, device: int) -> str:
     """The charge that a leaver went with, as text."""
     if "charge_left_j" not in devices:
         return ""
-    return f", with {energy(devices['charge_left_j'].iloc[device])} left"
+    left_j = devices["charge_left_j"].iloc[device]
+    return f", with {energy(left_j)} left" if left_j >= 0 else f", overdrawn by {energy(-left_j)}"
 
 
 def _successor(run: ReportedRun, device: int) -> str:
@@ -115,14 +123,15 @@ def _batteries(run: ReportedRun, devices: Frame) -> Iterator[str]:
     """Batteries that are nearly empty, or were overdrawn."""
     if "battery_j" not in devices:
         return
-    there = devices[devices["end"] == "there"]
+    there = devices[~devices["end"].isin(["left", "died"])]
     low = there[there["charge_left_j"] < _LOW_CHARGE * there["battery_j"]]
     if len(low):
         names = [run.device(int(device)) for device in low["device"]]
         worst = low["charge_left_j"].min()
         left = f"{energy(max(worst, 0.0))} is left" if worst > 0 else "nothing is left"
+        ended = "ended with" if run.is_finished else "came to"
         yield (
-            f"{_start(listed(names))} ended with less than {percent(_LOW_CHARGE)} of the battery; "
+            f"{_start(listed(names))} {ended} less than {percent(_LOW_CHARGE)} of the battery; "
             f"of the emptiest {left}."
         )
 
@@ -130,16 +139,12 @@ def _batteries(run: ReportedRun, devices: Frame) -> Iterator[str]:
 def _absences(run: ReportedRun) -> Iterator[str]:
     """Who was not there for a while, or came late."""
     missed = rounds_missed(run)
-    joined = run.rounds.groupby("device")["round"].min()
     absent_s = _absent_seconds(run)
     for device, number in list(missed.items())[:_NAMED]:
-        yield f"{_named(run, int(str(device)))} was absent in {count(int(number), 'round')}."
-    if len(missed) > _NAMED:
-        more = missed.iloc[_NAMED:]
-        yield (
-            f"{count(len(more), 'more device')} missed {int(more.min()):,} to "
-            f"{int(more.max()):,} rounds each."
-        )
+        yield f"{_named(run, device)} was absent in {count(number, 'round')}."
+    if more := list(missed.values())[_NAMED:]:
+        span = f"{min(more):,} to {max(more):,}"
+        yield f"{count(len(more), 'more device')} missed {span} rounds each."
     for device, (times, seconds) in list(absent_s.items())[:_NAMED]:
         often = "once" if times == 1 else f"{times:,} times"
         yield f"{_named(run, device)} was absent {often}, for {duration(seconds)} in all."
@@ -147,14 +152,14 @@ def _absences(run: ReportedRun) -> Iterator[str]:
         more_devices = len(absent_s) - _NAMED
         were = "was" if more_devices == 1 else "were"
         yield f"{count(more_devices, 'more device')} {were} absent at times."
-    late = [run.device(int(str(device))) for device, first in joined.items() if first > 0]
     if (churn := _timed_churn(run)) is not None:
-        joins_s = {int(str(device)): churn.join_s(int(str(device))) for device in joined.index}
+        joins_s = {device: churn.join_s(device) for device in range(run.num_devices)}
         late = [f"{run.device(d)} at {duration(at_s)}" for d, at_s in joins_s.items() if at_s > 0]
         if late:
             yield f"Joined later: {listed(late)}."
-    elif late:
-        yield f"{_start(listed(late))} joined later."
+    elif not run.is_free and (joins := join_rounds(run)):
+        late = [f"{run.device(device)} in round {number:,}" for device, number in joins.items()]
+        yield f"Joined later: {listed(late)}."
 
 
 def _timed_churn(run: ReportedRun) -> TimedChurn | None:
@@ -231,7 +236,7 @@ def _losses(run: ReportedRun) -> Iterator[str]:
 def _lost_packets(run: ReportedRun) -> Iterator[str]:
     """Where many packets were sent again: by the fleet, or on its worst link."""
     sums = ["bytes", "retransmissions", "retransmitted_bytes"]
-    links = run.messages.groupby(["sender", "receiver"])[sums].sum()
+    links = run.exchanges.groupby(["sender", "receiver"])[sums].sum()
     sent, again = links["bytes"].sum(), links["retransmitted_bytes"].sum()
     known = links[links["retransmissions"] >= _LEAST_LOST]
     shares = known["retransmitted_bytes"] / known["bytes"]

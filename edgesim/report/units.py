@@ -8,6 +8,7 @@ from math import isfinite
 
 _MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
 _JOULES_PER_WH = 3600.0
+_LEAST_PERCENT = 0.001  # that is told
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,8 @@ def watt_hours(joules: float) -> str:
 def percent(share: float) -> str:
     """A share of 1 as a percentage; above 99 with as many digits as tell it from 100."""
     value = 100 * share
+    if 0 < value < _LEAST_PERCENT:
+        return f"under {_LEAST_PERCENT:g} %"
     if not 99 <= value < 100:
         return f"{_three_digits(value)} %"
     texts = (f"{value:.{digits}g}" for digits in range(4, 18))

@@ -8,12 +8,15 @@ virtual time of the run. Only what lies on that path could have made the run sho
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import dataclass
 from math import inf
 from typing import TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from edgesim.assembly.equipment import awake_times
+from edgesim.report.activity import away_between
 from edgesim.report.frames import Frame
 from edgesim.report.reported_run import ReportedRun
 
@@ -21,6 +24,8 @@ _Whole = TypeVar("_Whole", int, NDArray[np.int64])
 
 Link: TypeAlias = tuple[int, int]
 """Sender and receiver; a device alone has itself in both places."""
+
+_ROUNDING = 1e-9  # of times that are added
 
 
 def waits(run: ReportedRun) -> Frame | None:
@@ -38,36 +43,42 @@ def waits(run: ReportedRun) -> Frame | None:
 
 def _waiting_rounds(run: ReportedRun) -> Frame | None:
     """Rounds with a wait, and for which device."""
-    rounds, messages = run.rounds, run.messages
-    if "waited_for" not in rounds:
-        return None
-    waiting = rounds[rounds["waited_for"] >= 0]
-    taken_over = messages[messages["device"] != messages["sender"]]
-    if len(taken_over):
-        in_place = taken_over.drop_duplicates(["round", "sender"]).set_index(["round", "sender"])
-        keys = waiting.set_index(["round", "waited_for"]).index
-        found = in_place["device"].reindex(keys).to_numpy()
-        by = np.where(np.isnan(found), waiting["waited_for"], found).astype("int64")
-        waiting = waiting.assign(waited_for=by)
-    return waiting
+    rounds = run.by_device
+    return rounds[rounds["waited_for"] >= 0] if "waited_for" in rounds else None
 
 
-def pace_setters(run: ReportedRun) -> dict[Link, float]:
-    """Seconds of the critical path by what took them, the longest first.
+@dataclass(frozen=True, slots=True)
+class PaceSetters:
+    """What the seconds of the critical path went into.
 
-    The time of a link is that from the end of a step to the reception: until radios are free, on
-    the air, latency, and sleep of both ends. The step is the sender's, or the receiver's if the
-    message was there before that ended and waited for a busy radio. A device's time is that of its
-    steps, and of its sleep or absence where nobody's message was the cause. Empty at free pace and
-    without clocks.
+    Attributes:
+        links: seconds of steps and messages, the longest first. The time of a link is that from the
+            end of a step to the reception: until radios are free, on the air, latency. The step is
+            the sender's, or the receiver's if the message was there before that ended and waited
+            for a busy radio. A device's time is that of its steps.
+        away_s: seconds in which the device or an end of the link slept or was absent.
     """
+
+    links: dict[Link, float]
+    away_s: float
+
+    @property
+    def whole_s(self) -> float:
+        """The whole path."""
+        return sum(self.links.values()) + self.away_s
+
+
+def pace_setters(run: ReportedRun) -> PaceSetters:
+    """The critical path of a run; it is empty at free pace and without clocks."""
     waiting = None if run.is_free else _waiting_rounds(run)
     if waiting is None or not len(run.rounds):
-        return {}
+        return PaceSetters({}, 0.0)
     keys = zip(waiting["device"], waiting["round"], strict=True)
     causes = dict(zip(keys, waiting["waited_for"].tolist(), strict=True))
     rounds, arrivals = _Rounds(run), _Arrivals(run)
+    sleeps = _Sleeps(run)
     seconds: dict[Link, float] = defaultdict(float)
+    away_s = 0.0
     place = int(rounds.ends_s.argmax())
     while True:
         end_s, device, index = (
@@ -80,22 +91,60 @@ def pace_setters(run: ReportedRun) -> dict[Link, float]:
         if step is None:  # the sender left, and what was awaited is all that it held
             left = rounds.last_places.get(cause)  # None if an unfinished run has not written it yet
             if left is not None and rounds.ends_s[left] < end_s:
-                seconds[cause, device] += end_s - float(rounds.ends_s[left])
+                since_s = float(rounds.ends_s[left])
+                asleep_s = sleeps.seconds(since_s, end_s, cause, device)
+                seconds[cause, device] += end_s - since_s - asleep_s
+                away_s += asleep_s
                 place = left
                 continue
             step = place
         elif arrivals.at_s(index, cause, device) <= rounds.step_end_s(place):
             step = place
-        start_s = rounds.start_s(step)
-        step_end_s = min(rounds.step_end_s(step), end_s)
-        worker = int(rounds.devices[step])
-        seconds[worker, worker] += step_end_s - start_s
-        seconds[cause, device] += end_s - step_end_s
+        start_s, worker = rounds.start_s(step), int(rounds.devices[step])
+        compute_s = min(rounds.step_end_s(step), end_s) - start_s
+        step_end_s = min(sleeps.after(worker, start_s, compute_s), end_s)
+        rest_s = end_s - step_end_s
+        asleep_s = rest_s if cause == device else sleeps.seconds(step_end_s, end_s, cause, device)
+        seconds[worker, worker] += compute_s
+        seconds[cause, device] += rest_s - asleep_s
+        away_s += step_end_s - start_s - compute_s + asleep_s
         if start_s == 0.0:
             break
         place = step - 1
     longest_first = sorted(seconds.items(), key=lambda part: -part[1])
-    return {link: found for link, found in longest_first if found > 0}
+    whole_s = float(rounds.ends_s.max())
+    links = {link: found for link, found in longest_first if found > 0}
+    return PaceSetters(links, away_s if away_s > _ROUNDING * whole_s else 0.0)
+
+
+class _Sleeps:
+    """When devices sleep, by their duty cycles; nobody does where the scenario is not known."""
+
+    def __init__(self, run: ReportedRun) -> None:
+        self._times = awake_times(run.scenario) if run.scenario else ()
+
+    def after(self, device: int, start_s: float, awake_s: float) -> float:
+        """Time at which a device has been awake for so long."""
+        return self._times[device].after(start_s, awake_s) if self._times else start_s + awake_s
+
+    def seconds(self, from_s: float, until_s: float, one: int, other: int) -> float:
+        """Seconds of a span in which one of two devices sleeps."""
+        if not self._times or until_s <= from_s:
+            return 0.0
+        both = [self._times[one], self._times[other]]
+        asleep_s = [until_s - from_s - each.awake_between(from_s, until_s) for each in both]
+        if both[0] == both[1] or min(asleep_s) <= 0:
+            return max(asleep_s)
+        spans = sorted(
+            (max(begin_s, from_s), min(end_s, until_s))
+            for each in both
+            for _, begin_s, end_s in away_between(each, from_s, until_s)
+        )
+        total_s, reached_s = 0.0, from_s
+        for begin_s, end_s in spans:
+            total_s += max(end_s - max(begin_s, reached_s), 0.0)
+            reached_s = max(reached_s, end_s)
+        return max(total_s, *asleep_s)  # spans of many short sleeps are not listed
 
 
 class _Rounds:

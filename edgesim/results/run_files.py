@@ -39,6 +39,9 @@ SWEEP = "sweep.json"
 FIRST_FILES = ("scenario.yaml", "environment.json")
 """Files beside run.json that a run has before its first round; without them it can't be resumed."""
 
+STOPPED_BY = "stopped_by"
+"""Entry of environment.json: the error that stopped a run; a run that goes on has none."""
+
 PARTS = "parts/*/*"
 """Names of recorded rounds and messages, each in the folder of its device."""
 

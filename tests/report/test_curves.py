@@ -108,11 +108,11 @@ def test_rounds_are_no_axis_where_their_mean_falls(plain, free):
 def test_results_after_further_gossip_are_shown(plain):
     figure = figures_of(plain)["after-gossip-accuracy"]
     assert figure.title == "Accuracy after further gossip"
-    assert set(figure.tables["evaluations"]["series"]) > {"mean of devices"}
+    assert set(figure.tables["evaluations"]["series"]) > {"whole fleet"}
     assert "averaged model" not in set(figure.tables["evaluations"]["series"])
     rows = dict(row[:2] for row in results_table([plain], [device_table(plain)]).rows)
     mean = plain.consensus["after_gossip_accuracy"].iloc[-1]
-    assert rows["accuracy after further gossip, mean"] == percent(mean)
+    assert rows["accuracy after 3 further rounds of gossip, mean"] == percent(mean)
     of_two = figures_of(labelled(plain, "a"), labelled(plain, "b"))["after-gossip-loss"]
     assert "averaged model" not in of_two.caption
 

@@ -83,9 +83,10 @@ def test_who_waited_for_whom_adds_up_to_all_waiting(page, run):
 def test_the_critical_path_is_as_long_as_the_run(page, run, place):
     """Also past a board that left, whose successor sends what it held."""
     (reported,) = load_runs([place])
-    seconds = pace_setters(reported)
-    assert sum(seconds.values()) == pytest.approx(run.summary["virtual_time_s"])
-    of_messages = sum(own_s for (one, other), own_s in seconds.items() if one != other)
+    found = pace_setters(reported)
+    assert found.whole_s == pytest.approx(run.summary["virtual_time_s"])
+    assert found.away_s == 0
+    of_messages = sum(own_s for (one, other), own_s in found.links.items() if one != other)
     share = of_messages / run.summary["virtual_time_s"]
     assert f"What set the pace of the fleet: messages {100 * share:.3g} %" in text_of(page)
 
@@ -107,7 +108,7 @@ def test_the_steps_of_a_slow_board_set_the_pace_where_links_are_fast(tmp_path):
         "fleet.devices=[{profile: raspberry-pi-4b, count: 3}, {profile: raspberry-pi-zero-2w}]"
     )
     (run,) = load_runs([train(tmp_path, *quick, devices, "training.rounds=5")])
-    (link, seconds), *_ = pace_setters(run).items()
+    (link, seconds), *_ = pace_setters(run).links.items()
     assert link == (3, 3)
     assert seconds > 0.7 * run.run.summary["virtual_time_s"]
 
@@ -134,7 +135,8 @@ def test_the_battery_that_ended_is_said_and_drawn(page, run):
     last = run.rounds.query("name == @DEAD").iloc[-1]
     assert run.summary["left_after_round"] == {"3": int(last["round"])}
     wrong = text_of(page).split("In short")[0]
-    left = f"with {energy(last['charge_left_j'])} left"
+    assert last["charge_left_j"] < 0
+    left = f"overdrawn by {energy(-last['charge_left_j'])}"
     assert "left because its battery would not have lasted to its next turn to leave" in wrong
     assert left in wrong
     handover = run.messages.query("kind == 'handover'").iloc[0]
@@ -187,8 +189,8 @@ def test_a_device_whose_rounds_are_not_written_yet_ends_no_report(place):
     (run,) = load_runs([place])
     for device in range(4):  # some of them lie on the critical path of the rest
         rest = run.run.rounds.query("device != @device")
-        seconds = pace_setters(replace(run, run=replace(run.run, rounds=rest)))
-        assert sum(seconds.values()) == pytest.approx(rest["virtual_time_s"].max())
+        found = pace_setters(replace(run, run=replace(run.run, rounds=rest)))
+        assert found.whole_s == pytest.approx(rest["virtual_time_s"].max())
 
 
 def test_totals_are_no_measures_of_a_task(place):

@@ -19,10 +19,18 @@ def run(place):
 
 
 def test_links_of_the_graph_are_the_messages_of_their_rounds(page, run):
+    """Also after a board has left: then they are those of its successor."""
     links = table(page, "graph", "links")
     assert links["graph"].iloc[0] == "round 0"
+    handover = run.messages.query("kind == 'handover'").iloc[0]
+    successor = run.scenario.fleet.names[handover["receiver"]]
     for label, own in links.groupby("graph"):
-        sent = run.messages[run.messages["round"] == int(label.removeprefix("round "))]
+        number = int(label.removeprefix("round "))
+        sent = run.messages[run.messages["round"] == number]
+        sent = sent.assign(sender_name=sent["name"])
+        if number > run.summary["left_after_round"]["3"]:
+            sent = sent.replace({"receiver_name": {run.scenario.fleet.names[3]: successor}})
+        sent = sent[sent["sender_name"] != sent["receiver_name"]]
         expected = sent.groupby(["sender_name", "receiver_name"])["bytes"].sum()
         drawn = own.set_index(["sender_name", "receiver_name"])["bytes"].sort_index()
         np.testing.assert_allclose(drawn, expected, rtol=1e-3)

@@ -42,8 +42,16 @@ def stay_warning(
     )
 
 
-def without_model(rounds: pa.Table, left: Collection[str]) -> list[int]:
-    """Devices in lockstep that are there at the end and never got a model, by rounds.parquet."""
+def without_model(rounds: pa.Table, left: Collection[str], presence: Presence) -> list[int]:
+    """Devices that joined in lockstep, are there at the end and never got a model.
+
+    Those without mass that were there from the start had some: FedAvg's in cycles without them.
+
+    Args:
+        rounds: rows of rounds.parquet.
+        left: devices that left.
+        presence: of the devices, by plan.
+    """
     if (numbers_of(rounds["push_weight"]) != 0).all():
         return []
     columns = rounds.select(["device", "round", "push_weight"]).sort_by(
@@ -52,7 +60,11 @@ def without_model(rounds: pa.Table, left: Collection[str]) -> list[int]:
     weights = dict(
         zip(*(columns[name].to_pylist() for name in ("device", "push_weight")), strict=True)
     )
-    return [device for device, u in weights.items() if u == 0 and str(device) not in left]
+    return [
+        device
+        for device, u in weights.items()
+        if u == 0 and str(device) not in left and presence.join_round(device) > 0
+    ]
 
 
 def departures(

@@ -209,7 +209,7 @@ def summarise(
         **({} if in_step else _rounds_of_devices(rounds)),
         **_range_of_influence(directory),
         **(
-            {"without_model": without_model(rounds, left)}
+            {"without_model": without_model(rounds, left, prepared.schedule.presence)}
             if in_step
             else _departures(prepared, directory, rounds, messages)
         ),

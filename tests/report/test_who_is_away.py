@@ -1,0 +1,205 @@
+"""Reports of fleets whose devices come, go, sleep or are not drawn say so, with right numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from rich.console import Console
+from small_fleets import small_scenario, write_scenario
+
+from edgesim.assembly.equipment import awake_times
+from edgesim.assembly.preparation import prepare
+from edgesim.device.trainer import DivergedError
+from edgesim.fleet.run import run_scenario
+from edgesim.report.activity import segments, shares_over_time, spans_of_rounds
+from edgesim.report.ends import device_table, rounds_missed
+from edgesim.report.graph_figure import graph_figure
+from edgesim.report.runs import load_runs
+from edgesim.report.summary import in_short
+from edgesim.report.troubles import troubles
+from edgesim.report.waiting import pace_setters
+from edgesim.scenario import load_scenario
+
+
+def reported(folder, **changes):
+    """A small run in this process, as a report sees it."""
+    scenario = small_scenario(**changes)
+    prepared = prepare(load_scenario(write_scenario(folder, scenario)))
+    run_scenario(prepared, folder / "run", inline=True, console=Console(quiet=True))
+    return load_runs([folder / "run"])[0]
+
+
+def test_absences_at_both_ends_count_and_only_planned_joins_are_joins(tmp_path):
+    churn = {
+        "absent": [
+            {"device": 1, "from_round": 4},
+            {"device": 2, "from_round": 0, "until_round": 5},
+        ],
+        "joins": [{"device": 3, "round": 3}],
+    }
+    run = reported(
+        tmp_path,
+        fleet={"devices": 5, "churn": churn},
+        topology={"kind": "complete"},
+        training={"rounds": 12},
+    )
+    assert rounds_missed(run) == {1: 8, 2: 5}
+    devices = device_table(run)
+    assert devices["end"].tolist() == ["there", "absent", "there", "there", "there"]
+    said = troubles(run, devices)
+    assert "Device 1 was absent in 8 rounds." in said
+    assert "Device 2 was absent in 5 rounds." in said
+    assert "Joined later: device 3 in round 3." in said
+
+
+def test_devices_that_no_cycle_drew_last_are_no_trouble(tmp_path):
+    """Nor are those that took fewer steps slow."""
+    run = reported(
+        tmp_path,
+        fleet={"devices": 5, "profile": "raspberry-pi-4b"},
+        topology={"kind": "star"},
+        training={"rounds": 12},
+        gossip={
+            "algorithm": "fedavg",
+            "participation": 0.5,
+            "averaging_rate": None,
+            "compressor": None,
+        },
+        evaluation={"every_rounds": 12},
+        data={"batch_size": 8, "partition": {"kind": "iid"}},
+    )
+    devices = device_table(run)
+    last = run.by_device.groupby("device")["push_weight"].last()
+    assert (last == 0).any()
+    assert run.run.summary["without_model"] == []
+    assert not any("got no model" in line for line in troubles(run, devices))
+    assert devices["steps"].nunique() > 1
+    times_s = devices["step_rounds_s"] / devices["steps"]
+    assert times_s[1:].nunique() == 1
+    (line,) = [line for line in in_short(run, devices) if line.startswith("Slowest")]
+    server = "Slowest is device 0: it computes 0.457 ms a round with a step, 1.14 times as long as"
+    assert line.startswith(server)
+
+
+def asleep(tmp_path):
+    cycle = {"period_s": 0.01, "awake_s": 0.004}
+    return reported(
+        tmp_path,
+        fleet={"devices": 4, "profile": "raspberry-pi-5", "duty_cycle": cycle},
+        network={"latency_ms": 1, "bandwidth_mbps": 50},
+        topology={"kind": "ring"},
+        training={"rounds": 12},
+    )
+
+
+def test_sleep_is_no_message_and_no_step(tmp_path):
+    run = asleep(tmp_path)
+    found = pace_setters(run)
+    end_s = run.rounds["virtual_time_s"].max()
+    assert found.whole_s == pytest.approx(end_s)
+    awake_s = awake_times(run.scenario)[0].awake_between(0.0, end_s)
+    assert found.away_s == pytest.approx(end_s - awake_s)
+    (line,) = [each for each in in_short(run, device_table(run)) if "set the pace" in each]
+    assert "sleep " in line
+
+
+def test_the_fleet_sleeps_when_all_devices_do(tmp_path):
+    run = asleep(tmp_path)
+    spans = spans_of_rounds(run)
+    num_bins = 40
+    shares = shares_over_time(run, spans, num_bins)
+    edges = np.linspace(0.0, spans["end_s"].max(), num_bins + 1)
+    sleeps = shares[shares["activity"] == "asleep"]["share"].to_numpy()
+    last_s = spans.groupby("device")["end_s"].max()
+    for place in range(num_bins):
+        low_s, high_s = edges[place], edges[place + 1]
+        expected = 0.0
+        for device, times in enumerate(awake_times(run.scenario)):
+            until_s = min(high_s, last_s[device])
+            if until_s > low_s:
+                expected += until_s - low_s - times.awake_between(low_s, until_s)
+        assert sleeps[place] == pytest.approx(expected / (high_s - low_s) / 4, abs=1e-9)
+    whole = shares.groupby("time_s")["share"].sum()
+    assert whole.to_numpy() == pytest.approx(np.ones(num_bins))
+
+
+def test_spans_of_the_timeline_do_not_overlap(tmp_path):
+    run = asleep(tmp_path)
+    spans = spans_of_rounds(run)
+    table = segments(run, spans, (0.0, float(spans["end_s"].max())), [0, 1, 2, 3])
+    for _, own in table[table["activity"] != "sending"].groupby("device"):
+        in_order = own.sort_values("start_s")
+        assert (in_order["start_s"].iloc[1:].to_numpy() >= in_order["end_s"].iloc[:-1] - 1e-9).all()
+    lengths = (table["end_s"] - table["start_s"]).groupby([table["device"], table["activity"]])
+    totals = spans.groupby("device")[["compute_s", "wait_s"]].sum()
+    for device, own in totals.iterrows():
+        assert lengths.sum()[device, "computing"] == pytest.approx(own["compute_s"])
+        assert lengths.sum()[device, "waiting"] == pytest.approx(own["wait_s"])
+
+
+@pytest.fixture(scope="module")
+def left(tmp_path_factory):
+    """Three of five devices leave, one after the other; one of them had joined late."""
+    churn = {
+        "joins": [{"device": 3, "round": 4}],
+        "leaves": [
+            {"device": 4, "round": 3},
+            {"device": 3, "round": 8},
+            {"device": 2, "round": 12},
+        ],
+    }
+    return reported(
+        tmp_path_factory.mktemp("left"),
+        fleet={"devices": 5, "profile": "raspberry-pi-4b", "churn": churn},
+        topology={"kind": "complete"},
+        training={"rounds": 24},
+        data={"partition": {"kind": "iid"}},
+    )
+
+
+def test_after_leaves_only_devices_that_are_there_are_drawn(left):
+    there = left.by_device.groupby("round")["device"].apply(set)
+    links = graph_figure(left, device_table(left)).tables["links"]
+    by_graph = links.groupby("graph")[["sender", "receiver"]].agg(set)
+    assert len(by_graph) > 1
+    for graph, ends in by_graph.iterrows():
+        number = int(graph.removeprefix("round "))
+        # The last messages of a leaver are of the next exchange.
+        assert ends["sender"] | ends["receiver"] <= there[number] | there[number + 1]
+    spans = spans_of_rounds(left)
+    end_s = float(spans["end_s"].max())
+    table = segments(left, spans, (0.9 * end_s, end_s), list(range(5)))
+    at_the_end = {left.labels[device] for device in there[there.index.max()]}
+    assert set(table["peer"]) - {""} <= at_the_end
+
+
+def test_a_leaver_has_done_its_own_rounds(left):
+    devices = device_table(left)
+    said = [line for line in troubles(left, devices) if " left " in line]
+    assert len(said) == 3
+    for line in said:
+        device = int(line.split()[1])
+        assert f"after {devices['rounds'][device]} rounds" in line
+    assert devices["rounds"][3] < left.run.summary["left_after_round"]["3"] + 1
+
+
+def test_bytes_and_messages_are_the_same_between_devices(left):
+    totals = left.exchanges[["bytes", "kind"]]
+    pd.testing.assert_frame_equal(totals, left.messages[["bytes", "kind"]])
+    assert (left.exchanges["sender"] == left.messages["device"]).all()
+
+
+def test_an_unfinished_run_says_what_stopped_it(tmp_path):
+    with pytest.raises(DivergedError):
+        reported(tmp_path, fleet={"devices": 2}, training={"optimizer": {"lr": 1e9}})
+    run = load_runs([tmp_path / "run"])[0]
+    (line,) = [line for line in troubles(run, device_table(run)) if "not finished" in line]
+    assert "It was stopped by an error: device " in line
+    assert "diverged in round" in line
+    assert "helps if its cause is gone" in line
+    devices = device_table(run)
+    assert set(devices["end"]) == {""}
+    assert not any("stopped by" in line for line in troubles(replace(run, environment={}), devices))
