@@ -48,7 +48,8 @@ def gossip_around(
         optimizer: any of torch's kind; it trains parameters of `model`.
         scenario: as `edgesim.run` takes it; a mapping needs `topology` and `gossip` alone. Of a
             whole scenario the sections on data, model, training, hardware and evaluation have no
-            part, but for `training.optimizer.step_on` and `training.device_seeds`.
+            part, but for `training.optimizer.step_on`, `training.device_seeds` and
+            `model.precision`, the format of values in sparse messages that name none.
         group: the processes; None: all. Its backend must send tensors of the CPU, as gloo does.
         num_samples: training samples of this process, by which `fedavg` weighs its model.
         **overrides: values by key, as `edgesim.run` takes them: `gossip__averaging_rate=0.2`.

@@ -76,7 +76,7 @@ def _digests_of_files(prepared: PreparedRun) -> dict[str, str]:
     paths = [*prepared.graph_files()]
     if isinstance(partition, FilePartition):
         paths += [Path(path) for path in (partition.path, partition.test_path) if path]
-    found = {str(path): blake2b(path.read_bytes(), digest_size=16).hexdigest() for path in paths}
+    found = {str(path): _digest(path) for path in paths}
     if prepared.start is not None:
         found[str(prepared.scenario.model.start_from)] = prepared.start.digest
     return found
@@ -102,6 +102,32 @@ def check_own_parts(place: str, scenario: Scenario, environment: Mapping[str, An
             )
 
 
+def check_files(place: str, scenario: Scenario, environment: Mapping[str, Any]) -> None:
+    """Refuse to resume a run whose files of graphs or partitions have changed.
+
+    This comes before anything is made of them. Who reads a file that is gone says so.
+
+    Args:
+        place: of the run.
+        scenario: of the run.
+        environment: of the run when it began.
+
+    Raises:
+        RunDirectoryError: a file has changed.
+    """
+    for name, digest in environment.get("files", {}).items():
+        path = Path(name)
+        if name != str(scenario.model.start_from) and path.is_file() and _digest(path) != digest:
+            raise RunDirectoryError(
+                f"{place}: {name} is not what this run began with: going on would give another "
+                "result; bring it back, or start anew"
+            )
+
+
+def _digest(path: Path) -> str:
+    return blake2b(path.read_bytes(), digest_size=16).hexdigest()
+
+
 def what_differs(prepared: PreparedRun, compute: Compute, environment: Mapping[str, Any]) -> str:
     """What is not as it was when a run began that has another digest now.
 
@@ -114,10 +140,6 @@ def what_differs(prepared: PreparedRun, compute: Compute, environment: Mapping[s
     was = f"{environment['accelerator']}, {environment['eight_bit_backend'] or 'fp32'}"
     if was != (now := f"{compute.accelerator}, {backend or 'fp32'}"):
         return f"the arithmetic is {now}, and this run began with {was}"
-    there = environment.get("files", {})
-    for path, digest in _digests_of_files(prepared).items():
-        if there.get(path) != digest:
-            return f"{path} is not what this run began with"
     data = prepared.scenario.data
     named = f"data.path: {data.path}" if data.path else f"data.source: {data.source}"
     if environment.get("graphs", prepared.graphs_digest) != prepared.graphs_digest:

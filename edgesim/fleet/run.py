@@ -23,6 +23,7 @@ from edgesim.errors import EdgesimError, OwnCodeError
 from edgesim.fleet.arithmetic import choose_arithmetic, prepare_arithmetic
 from edgesim.fleet.conduct import Fleet, conduct, run_to_its_end
 from edgesim.fleet.environment import (
+    check_files,
     check_own_parts,
     describe_environment,
     described_content,
@@ -196,6 +197,7 @@ def _resume(
     read_source = source_reader(directory, unchanged=True)
     scenario = parse_scenario(text, place, Path(), read_source=read_source)
     check_own_parts(directory.place, scenario, environment)
+    check_files(directory.place, scenario, environment)
     prepared = prepare(scenario, goes_on=True, start=read_start(directory))
     if inline is None:
         inline = environment["mode"] == "inline" and address is None
@@ -346,10 +348,12 @@ class _Run:
     def _say_how_to_resume(self, rounds_done: int | None) -> None:
         """Say what goes on with the run, and from where."""
         there = "" if self.address is None else f" --address {self.address}"
+        num_devices = self.prepared.scenario.fleet.num_devices
+        if rounds_done is not None:  # when the fleet was last looked at
+            rounds_done = max(rounds_done, min(self.directory.newest_checkpoints(num_devices)))
         said = "stopped" if rounds_done is None else f"stopped after round {rounds_done}"
         command = f"{program()} resume {quote(self.directory.place)}{there}"
         say(self.console, f"{said}; go on with: {command}")
-        num_devices = self.prepared.scenario.fleet.num_devices
         say(self.console, f"it goes on from {starting_rounds(self.directory, num_devices)}")
 
     def _tell_how_to_resume(self, rounds_done: int | None, *, can_go_on: bool) -> None:

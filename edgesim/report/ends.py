@@ -34,11 +34,11 @@ def device_table(run: ReportedRun) -> Frame:
 
     The columns are `device`, `name`, `profile` where devices have one, `rounds`, `steps` (rounds
     with a step of training), `first_round`, `last_round`, sums of columns of rounds.parquet,
-    `step_rounds_s` (computing in rounds with a step), `radio_busy_s` (awake seconds of sending), `virtual_time_s` of its last round, `asleep_s`
-    (asleep or absent), `battery_j` and `charge_left_j` where there are batteries, `accuracy` and
-    `loss` of its own model in the last evaluation of devices, `own_accuracy` and `own_loss` where
-    devices have held-out samples of their own, and `end`: `there`, `absent`, `left` or `died`;
-    empty while it is not known.
+    `step_rounds_s` (computing in rounds with a step), `radio_busy_s` (awake seconds of sending),
+    `virtual_time_s` of its last round, `asleep_s` (asleep or absent), `battery_j` and
+    `charge_left_j` where there are batteries, `accuracy` and `loss` of its own model in the last
+    evaluation of devices, `own_accuracy` and `own_loss` where devices have held-out samples of
+    their own, and `end`: `there`, `absent`, `left` or `died`; empty while it is not known.
     """
     import pandas as pd
 

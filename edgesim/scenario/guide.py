@@ -127,6 +127,19 @@ _EXAMPLES_BY_KEY: dict[str, object] = {
     "gossip.compressor": {"kind": "top_k", "keep": 0.1},
 }
 
+# What the example of an entry has in other form, by the key of its section; None: leaves out.
+_EXAMPLES_OF_ENTRIES: dict[tuple[str, str], dict[str, object]] = {
+    ("topology", "trace"): {"path": "contacts.csv"},
+    ("gossip", "dcd"): {"compressor": {"kind": "min_max_uint8"}},
+    **{
+        ("gossip", name): {"compressor": None}  # they send whole vectors
+        for name in (
+            *("all_reduce", "d2", "gradient_tracking", "momentum_tracking", "gut"),
+            "relay_sgd",
+        )
+    },
+}
+
 # Keys that a section's example shows though it could do without.
 _SHOWN = frozenset({"compressor"})
 
@@ -224,7 +237,9 @@ def example_of_kind(holder: str, name: str, also: Collection[str] = ()) -> dict[
     slot = _slot_at(holder)
     section = slot.section_named(name)
     assert section is not None, f"no {name} at {holder}"
-    return _example_of_section(section, slot.discriminator, name, holder, also)
+    example = _example_of_section(section, slot.discriminator, name, holder, also)
+    example |= _EXAMPLES_OF_ENTRIES.get((holder, name), {})
+    return {key: value for key, value in example.items() if value is not None}
 
 
 def example_value(slot: Slot, default: object) -> object:

@@ -1,4 +1,4 @@
-"""What churn in lockstep changes of the figures of a study."""
+"""What churn changes of the figures of a study."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ _MOST_NAMED = 4
 def presence_notices(studied: StudiedScenario) -> list[str]:
     """A notice that figures have a step in each round, also of devices that are not there."""
     scenario, presence = studied.scenario, studied.schedule.presence
-    if scenario.fleet.churn is None or not scenario.fleet.rules.waits_for_all:
+    if scenario.fleet.churn is None:
         return []
+    if not scenario.fleet.rules.waits_for_all:
+        said = "nobody is absent, joins late or leaves here; so bytes and energy are too large"
+        return [f"fleet.churn: at free pace {said}"]
     label, num_rounds = scenario.fleet.label, studied.num_rounds
     told = []
     for device in range(scenario.fleet.num_devices):

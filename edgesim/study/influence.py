@@ -41,11 +41,14 @@ def influence_notices(studied: StudiedScenario) -> list[str]:
         return []
     least, most = int(influence.argmin()), int(influence.argmax())
     names = scenario.fleet.names
+    # Where rounds end a training, quick devices end first, and the weights of the others change.
+    ends = scenario.training.virtual_time_s is None
+    here = ", and less unlike than that here, where quick devices end first" if ends else ""
     said = (
-        f"at free pace devices do not count alike in the averaged model: "
-        f"{device_label(least, names)} counts {influence[least]:.2g} times the mean, "
-        f"{device_label(most, names)} {influence[most]:.2g} times; the weights of links and the "
-        "steps between two messages decide it (docs/free-pace.md)"
+        f"at free pace devices do not count alike in the averaged model: while all train, "
+        f"{device_label(least, names)} counts {influence[least]:.2g} times the mean and "
+        f"{device_label(most, names)} {influence[most]:.2g} times{here}; the weights of links and "
+        "the steps between two messages decide it (docs/free-pace.md)"
     )
     return [said]
 

@@ -53,6 +53,7 @@ def notices(studied: StudiedScenario, num_rounds: int) -> list[str]:
         *port_notices(studied),
         *influence_notices(studied),
         *_mixing_notices(studied),
+        *_dcd_notices(scenario),
         *taken_over_notices(scenario),
         *untimed_notices(studied),
         *battery_notices(studied),
@@ -130,6 +131,26 @@ def _mixing_notices(studied: StudiedScenario) -> list[str]:
         "below 1"
     )
     return [said]
+
+
+def _dcd_notices(scenario: Scenario) -> list[str]:
+    """Uses of DCD that its analysis does not cover, and that move devices apart."""
+    if str(scenario.gossip.algorithm) != "dcd":
+        return []
+    found = []
+    kind = scenario.gossip.compressor.kind
+    if kind in ("top_k", "random_k"):
+        found.append(
+            f"gossip.compressor.kind is {kind}: gossip.algorithm: dcd needs small errors in each "
+            "message, and with few entries devices move apart; choose min_max_uint8, qsgd or "
+            "values: int8, or gossip.algorithm: choco"
+        )
+    if not scenario.fleet.rules.waits_for_all:
+        found.append(
+            "fleet.pace is free: devices with gossip.algorithm: dcd agree there on a model that is "
+            "not their average (docs/choco.md); choose lockstep, or gossip.algorithm: choco"
+        )
+    return found
 
 
 def taken_over_notices(scenario: Scenario) -> list[str]:

@@ -10,6 +10,7 @@ import pytest
 import yaml
 from pydantic import TypeAdapter
 
+import edgesim
 from edgesim.cli.listing import ListingError, catalog_table
 from edgesim.scenario import ScenarioError, dump_scenario, load_scenario
 from edgesim.scenario.files import parse_scenario
@@ -155,6 +156,32 @@ def test_the_example_of_an_entry_passes_the_schema(holder, name):
         settings.append("topology={kind: ring}")
     scenario = parse_scenario(QUICKSTART.read_text(), "quickstart.yaml", ROOT, settings)
     assert name in str(scenario.model_dump()[holder.partition(".")[0]])
+
+
+ON = {  # graphs that algorithms need; others take any
+    "all_reduce": {"kind": "directed_ring"},
+    "bagua_decentralized": {"kind": "complete"},
+    "bagua_low_precision": {"kind": "ring"},
+    "fedavg": {"kind": "star"},
+    "relay_sgd": {"kind": "chain"},
+}
+
+
+@pytest.mark.parametrize("name", [name for name, _ in catalog_table("algorithms", None).rows])
+def test_the_example_of_an_algorithm_can_be_run(name):
+    if not name.isidentifier():  # the line on algorithms of one's own
+        return
+    (example,) = [note for note in catalog_table("algorithms", name).notes if "example: " in note]
+    gossip = yaml.safe_load(example.removeprefix("example: "))["gossip"]
+    if name == "bagua_low_precision":
+        assert "sites" not in gossip
+    topology = ON.get(name, {"kind": "ring", "weights": "metropolis"})
+    rounds = {
+        "training": {"rounds": 840, "optimizer": {"lr": 0.05}},
+        "evaluation__every_rounds": 840,
+    }
+    checked = edgesim.validate("quickstart", gossip=gossip, topology=topology, **rounds)
+    assert str(checked.scenario.gossip.algorithm) == name
 
 
 def test_an_unknown_key_is_refused_with_those_that_it_may_mean():
