@@ -56,9 +56,15 @@ class SiteRounds(SeveralExchanges):
             if missing := set(self.possible_receivers(sender)) - there:
                 raise TopologyError(
                     f"device {sender} has to send to device {min(missing)}, and there is no such "
-                    "link; use kind: complete, or a file with the links within sites and among "
-                    "their leaders"
+                    f"link; use kind: {self._fitting}"
                 )
+
+    @property
+    def _fitting(self) -> str:
+        """Graphs that have all links, in words."""
+        if self.sites is not None:
+            return "complete, or a file with the links within sites and among their leaders"
+        return "ring" if self.peers == "ring" else "complete"
 
     @cached_property
     def members(self) -> tuple[tuple[int, ...], ...]:

@@ -98,9 +98,10 @@ def test_a_trace_that_has_changed_is_noticed(tmp_path, runs):
     trace.write_text("time,source,target,duration\n" + "\n".join(rows) + "\n")
     topology = f"topology={{kind: trace, path: {trace}, seconds_per_round: 1}}"
     runs.interrupted(tmp_path / "run", topology, at_step=11)
-    trace.write_text("time,source,target,duration\n" + "\n".join(rows[:-1]) + "\n")
-    with pytest.raises(RunDirectoryError, match=r"contacts.csv is not what this run began with"):
-        resumed(tmp_path)
+    for changed in (rows[:-1], rows[:1]):  # the second one connects nobody, which comes later
+        trace.write_text("time,source,target,duration\n" + "\n".join(changed) + "\n")
+        with pytest.raises(RunDirectoryError, match=r"contacts.csv is not what this run began"):
+            resumed(tmp_path)
 
 
 def test_a_folder_that_is_no_run_is_not_resumed(tmp_path):

@@ -148,6 +148,10 @@ def test_equal_sites_hold_consecutive_devices():
             "device 0 has to send to device 2, and there is no such link; use kind: complete",
         ),
         (
+            lambda: SiteRounds(build_schedule("directed_ring", 6, seed=0), 1, None, "ring"),
+            "device 0 has to send to device 5, and there is no such link; use kind: ring",
+        ),
+        (
             lambda: SiteRounds(build_schedule("random_matching", 6, seed=0), 1, None, "ring"),
             "choose a fixed graph",
         ),
