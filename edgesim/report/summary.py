@@ -136,8 +136,8 @@ def _traffic(run: ReportedRun, devices: Frame) -> Iterator[str]:
 
 def _by_table(run: ReportedRun) -> str:
     """What energies are reckoned by, where it is not the boards' power."""
-    table = (run.settings.get("hardware") or {}).get("energy_table")
-    return f" (computing by the energies of operations of {table})" if table else ""
+    table = run.settings["hardware"]["energy_table"]
+    return "" if table == "profile" else f" (computing by the energies of operations of {table})"
 
 
 def _pace(run: ReportedRun, devices: Frame) -> Iterator[str]:

@@ -203,3 +203,16 @@ def test_an_unfinished_run_says_what_stopped_it(tmp_path):
     devices = device_table(run)
     assert set(devices["end"]) == {""}
     assert not any("stopped by" in line for line in troubles(replace(run, environment={}), devices))
+
+
+@pytest.mark.parametrize("table", ["profile", "horowitz_45nm"])
+def test_the_table_of_energies_is_named(tmp_path, table):
+    run = reported(
+        tmp_path,
+        fleet={"devices": 2, "profile": "raspberry-pi-4b"},
+        hardware={"energy_table": table},
+        training={"rounds": 2},
+    )
+    (line,) = [line for line in in_short(run, device_table(run)) if "the real fleet" in line]
+    assert ("horowitz_45nm" in line) == (table == "horowitz_45nm")
+    assert "by the energies" not in line or table != "profile"
