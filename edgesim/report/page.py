@@ -14,7 +14,7 @@ from edgesim.report.frames import Frame
 from edgesim.report.libraries import libraries
 from edgesim.study.tables.table import Table, is_heading
 
-_LONG = 60  # characters of a cell, of more than one line
+_LONG = 30  # characters of a cell that may have several lines
 _FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, sans-serif'
 _CONFIG: dict[str, Any] = {
     "font": _FONT,
