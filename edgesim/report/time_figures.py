@@ -245,10 +245,22 @@ def _timeline(run: ReportedRun, spans: Frame, devices: Frame) -> Figure:
         title="Who computes, waits, sends and sleeps when",
         caption="Some rounds from what happened. The thick bar is the processor: it computes, or "
         "waits for the messages of its round. The thin bar below is the radio while it sends."
+        + _back_caption(run)
         + chosen_caption(run, rows, "those that compute and wait the most and the least"),
         tables={"timeline": table},
         views=views,
         choice="part of the run",
+    )
+
+
+def _back_caption(run: ReportedRun) -> str:
+    """What is not to be expected of devices that come back in lockstep."""
+    churn = run.settings["fleet"].get("churn") or {}
+    if run.is_free or not any(churn.get(key) for key in ("absent", "joins", "random")):
+        return ""
+    return (
+        " The step and the messages of a device that joins or comes back count as done when the "
+        "others begin the round: they stand before its absence, which ends with the first message."
     )
 
 
