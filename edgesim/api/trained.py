@@ -255,8 +255,9 @@ def trained_model(
 
     Raises:
         NoModelError: the run is not finished, or has no such device.
-        ScenarioError: the model can't be made any more.
-        RunDirectoryError: a file is damaged or missing; or own code has changed.
+        ScenarioError, DataError: the model can't be made any more.
+        RunDirectoryError: a file is damaged or missing; or own code has changed, or data of a run
+            of an older edgesim.
     """
     if not isinstance(run, Run):
         run = load_run(run)
@@ -264,7 +265,7 @@ def trained_model(
     environment = _environment(run.place)
     check_own_parts(run.place, run.scenario, environment)
     start = read_start(RunFiles(Store.at(run.place)))
-    data = _data_of(run.place, environment)
+    data = _data_of(run, environment, start)
     compute = _compute_here(run.scenario)
     flat = make_flat_model(run.scenario, data, compute, start)
     if values.x.shape != flat.parameters.shape or values.buffers.shape != flat.buffers.shape:
@@ -282,20 +283,24 @@ def trained_model(
     return TrainedModel(module.eval(), values.device, run.place, flat, origin)
 
 
-def _data_of(place: str, environment: Mapping[str, Any]) -> DataSpec:
-    """What the run's model was made for.
+def _data_of(run: Run, environment: Mapping[str, Any], start: StartValues | None) -> DataSpec:
+    """What the run's model was made for; runs of an older edgesim do not say it, but their data do.
 
     Raises:
-        RunDirectoryError: the run is of an edgesim that did not write it.
+        ScenarioError, DataError: the data of such a run are not where its scenario says.
+        RunDirectoryError: they have changed.
     """
     inputs = environment.get("inputs", {})
-    if "image_shape" not in inputs:
-        there = CodeVersion.of(environment)
+    if "image_shape" in inputs:
+        lists = {key: tuple(inputs[key]) for key in ("image_shape", "mean", "std")}
+        return DataSpec(**inputs | lists)
+    data = prepare(run.scenario, goes_on=True, reads_images=False, start=start).data
+    if inputs and inputs != {"mean": list(data.mean), "std": list(data.std)}:
         raise RunDirectoryError(
-            f"{place}: lacks the shape of inputs; read it with {there}, which made the run"
+            f"{run.place}: the training samples have changed since the run, and with them the mean "
+            "by which images are normalised; bring them back"
         )
-    lists = {key: tuple(inputs[key]) for key in ("image_shape", "mean", "std")}
-    return DataSpec(**inputs | lists)
+    return data
 
 
 def _values_of(run: Run, device: int | np.integer[Any] | str | None) -> DeviceModel:

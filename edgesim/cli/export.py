@@ -14,7 +14,8 @@ from edgesim.api.trained import (
     TrainedModel,
     trained_model,
 )
-from edgesim.errors import EdgesimError
+from edgesim.data.errors import DataError
+from edgesim.errors import ScenarioError
 from edgesim.results.load import UnfinishedRunWarning, load_run
 from edgesim.results.run import Run
 from edgesim.study.tables.table import Table
@@ -100,7 +101,7 @@ def _figures(run: Run, model: TrainedModel) -> tuple[list[tuple[str, str]], bool
     found, is_same = [], True
     try:
         figures = model.evaluate().figures
-    except EdgesimError as error:  # the data may be on another machine
+    except (ScenarioError, DataError) as error:  # the data may be on another machine
         return [("on the test samples", f"not evaluated: {error}")], True
     for name, value in figures.items():
         if value is None:

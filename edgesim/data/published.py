@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import tarfile
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
@@ -218,7 +219,7 @@ def _unpack(path: Path, folder: Path) -> Path:
         tops = sorted(new.iterdir()) if new.is_dir() else []
         for top in tops:
             place = folder / top.name
-            if place.exists():  # maybe in part
+            with suppress(FileNotFoundError):  # else it is there, maybe in part
                 place.rename(Path(aside, top.name))
             try:
                 top.rename(place)

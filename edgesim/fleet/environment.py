@@ -119,8 +119,7 @@ def check_files(place: str, scenario: Scenario, environment: Mapping[str, Any]) 
         path = Path(name)
         if name != str(scenario.model.start_from) and path.is_file() and _digest(path) != digest:
             raise RunDirectoryError(
-                f"{place}: {name} is not what this run began with: going on would give another "
-                "result; bring it back, or start anew"
+                f"{place}: {name} is not what this run began with; bring it back, or start anew"
             )
 
 

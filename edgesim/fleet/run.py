@@ -307,9 +307,7 @@ class _Run:
             monitor.close()
             if has_started:
                 can_go_on = not isinstance(error, OwnCodeError | DivergedError)
-                if isinstance(error, EdgesimError):
-                    reason = str(error)
-                    self._note(lambda _: {STOPPED_BY: reason})
+                self._note_stop(error, can_go_on=can_go_on)
                 self._tell_how_to_resume(monitor.rounds_done, can_go_on=can_go_on)
             raise
 
@@ -320,6 +318,12 @@ class _Run:
 
         name = PurePath(self.directory.place).name
         return [RayMetrics(name, self.prepared.scenario.metrics.most_devices)]
+
+    def _note_stop(self, error: BaseException, *, can_go_on: bool) -> None:
+        """Note an error that stops the run; not an interruption by a person or the system."""
+        if isinstance(error, EdgesimError):
+            entry = {"error": str(error).partition("\n")[0], "can_go_on": can_go_on}
+            self._note(lambda _: {STOPPED_BY: entry})
 
     def _count_restart(self) -> None:
         """Count an actor that was restarted."""
@@ -332,14 +336,15 @@ class _Run:
                 environment = self.directory.read_json("environment.json")
                 self.directory.write_json("environment.json", environment | change(environment))
         except EdgesimError as error:
-            _log.warning("environment.json lacks what happened: %s", error)
+            _log.warning("environment.json could not be changed: %s", error)
 
     @contextmanager
     def _can_be_resumed(self, monitor: Monitor) -> Iterator[None]:
         """Context of the end of a run: `resume` repeats what is interrupted there."""
         try:
             yield
-        except (KeyboardInterrupt, StorageError):
+        except (KeyboardInterrupt, StorageError) as error:
+            self._note_stop(error, can_go_on=True)
             with suppress(EdgesimError):  # the place can't be reached: that was the error
                 if self.directory.has(ABOUT) and not self.directory.has("summary.json"):
                     self._say_how_to_resume(monitor.rounds_done)

@@ -229,7 +229,7 @@ def _away(run: ReportedRun, window_s: tuple[float, float], devices: list[int]) -
 def away_between(times: DutyCycle | AwakeTimes, low_s: float, high_s: float) -> _Spans:
     """Spans of a window in which a device sleeps or is absent, in order: kind, begin and end.
 
-    Sleeps are left out where there are too many to be seen.
+    While it is absent it does not sleep. Sleeps are left out where there are too many to be seen.
     """
     found: _Spans = []
     cycle = times
@@ -245,6 +245,7 @@ def away_between(times: DutyCycle | AwakeTimes, low_s: float, high_s: float) -> 
             found.append((ABSENT, max(from_s, low_s), min(until_s, high_s)))
             now_s = until_s
     assert isinstance(cycle, DutyCycle), "absences go by a cycle"
+    absences = list(found)
     if not cycle.is_sleepless and (high_s - low_s) / cycle.period_s <= _MOST_SLEEPS:
         first = floor((low_s - cycle.offset_s) / cycle.period_s)
         last = floor((high_s - cycle.offset_s) / cycle.period_s)
@@ -252,17 +253,20 @@ def away_between(times: DutyCycle | AwakeTimes, low_s: float, high_s: float) -> 
             begin_s = cycle.offset_s + period * cycle.period_s
             sleep_s, wake_s = begin_s + cycle.awake_s, begin_s + cycle.period_s
             if wake_s > low_s and sleep_s < high_s:
-                found.append((ASLEEP, max(sleep_s, low_s), min(wake_s, high_s)))
+                span = max(sleep_s, low_s), min(wake_s, high_s)
+                found += [(ASLEEP, *part) for part in _awake_parts(absences, *span)]
     return sorted(found, key=lambda span: span[1])
 
 
 def _awake_parts(away: _Spans, start_s: float, end_s: float) -> Iterator[tuple[float, float]]:
-    """Parts of a span in which a device is not away; a radio stops for a sleep."""
+    """Parts of a span outside of others, which are in order; a radio stops for a sleep."""
     for _, from_s, until_s in away:
         if until_s > start_s and from_s < end_s:
-            yield start_s, from_s
+            if from_s > start_s:
+                yield start_s, from_s
             start_s = until_s
-    yield start_s, end_s
+    if end_s > start_s:
+        yield start_s, end_s
 
 
 def _after(away: _Spans, time_s: float, awake_s: float) -> float:

@@ -90,7 +90,10 @@ def curve_figures(runs: Sequence[ReportedRun]) -> list[Figure]:
         elif "test samples" in caption and samples[0] != ALL_SAMPLES:
             caption += f" Evaluated on {samples[0]}."
         if len({run.is_free for run in evaluated}) > 1:
-            caption += " Rounds of devices at free pace are none of those in lockstep."
+            caption += (
+                " A round at free pace lasts as long as its device needs, so do not compare curves "
+                "by rounds."
+            )
         caption += unknown_axes(table, measure, axes)
         if len(runs) == 1:
             figures.append(_of_one_run(runs[0], table, measure, caption, axes))

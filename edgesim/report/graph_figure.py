@@ -120,7 +120,6 @@ def graph_figure(run: ReportedRun, devices: Frame) -> Figure | None:
 def _edges(run: ReportedRun) -> _Edges:
     """Edges of each different graph; of one that never changes a single step."""
     messages = run.exchanges
-    messages = messages[messages["sender"] != messages["receiver"]]  # of a successor to itself
     if run.is_free:
         end_s = float(messages["departure_time_s"].max())
         edges_s = np.linspace(0.0, end_s, _MOST_STEPS // 2 + 1)

@@ -34,12 +34,17 @@ def between_devices(messages: Frame, num_devices: int, *, is_free: bool) -> Fram
 
 
 def waiting_for_devices(rounds: Frame, messages: Frame) -> Frame:
-    """Rounds whose `waited_for`, where there is one, is the device whose message ended the wait."""
+    """Rounds whose `waited_for`, where there is one, is the device whose message ended the wait.
+
+    A successor also waits for what the leaver hands over to it, in a round in which it already
+    sends in the leaver's name: then it has waited for the leaver.
+    """
     taken_over = messages[messages["device"] != messages["sender"]]
     if "waited_for" not in rounds or taken_over.empty:
         return rounds
     in_place = taken_over.drop_duplicates(["round", "sender"]).set_index(["round", "sender"])
     keys = rounds.set_index(["round", "waited_for"]).index
     found = in_place["device"].reindex(keys).to_numpy()
-    by = np.where(np.isnan(found), rounds["waited_for"], found).astype("int64")
+    is_unknown = np.isnan(found) | (found == rounds["device"].to_numpy())
+    by = np.where(is_unknown, rounds["waited_for"], found).astype("int64")
     return rounds.assign(waited_for=by)

@@ -109,5 +109,9 @@ class ReportedRun:
 
     @cached_property
     def exchanges(self) -> Frame:
-        """Messages between devices that were there, in place of those that had left."""
-        return between_devices(self.messages, self.num_devices, is_free=self.is_free)
+        """Messages between devices that were there, in place of those that had left.
+
+        Those of a successor to an address that it has taken over are none.
+        """
+        found = between_devices(self.messages, self.num_devices, is_free=self.is_free)
+        return found[found["sender"] != found["receiver"]]

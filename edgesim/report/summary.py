@@ -347,5 +347,5 @@ def _outstanding(devices: Frame) -> Frame:
         if column in devices and devices[column].notna().any():
             order = devices.dropna(subset=[column]).sort_values([column, "device"])["device"]
             chosen |= {*order.head(2), *order.tail(2)}
-    chosen |= set(devices.loc[devices["end"] != "there", "device"].head(_ENDS))
+    chosen |= set(devices.loc[~devices["end"].isin(["there", ""]), "device"].head(_ENDS))
     return devices[devices["device"].isin(sorted(chosen))]

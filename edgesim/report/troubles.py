@@ -48,15 +48,13 @@ def _unfinished(run: ReportedRun) -> Iterator[str]:
         last = run.rounds.groupby("device")["round"].max() + 1
         done = [int(last.get(device, 0)) for device in range(run.num_devices)]
         span = f"{min(done):,}" if min(done) == max(done) else f"{min(done):,} to {max(done):,}"
-        error = str(run.environment.get(STOPPED_BY, "")).strip()
-        stopped = f"It was stopped by an error: {error}. " if error else ""
-        goes_on = (
-            "goes on with it, which helps if its cause is gone" if error else "goes on with it"
-        )
-        yield (
-            f"The run is not finished: of each device {span} rounds are recorded. {stopped}"
-            f"edgesim resume {run.place} {goes_on}."
-        )
+        stop = run.environment.get(STOPPED_BY, {"error": "", "can_go_on": True})
+        said = f"The run is not finished: of each device {span} rounds are recorded."
+        if stop["error"]:
+            said += f" It was stopped by an error: {stop['error'].rstrip('.')}."
+        if stop["can_go_on"]:
+            said += f" edgesim resume {run.place} goes on with it."
+        yield said
     for missing in run.missing:
         yield f"Missing here: {missing}."
 
@@ -152,14 +150,16 @@ def _absences(run: ReportedRun) -> Iterator[str]:
         more_devices = len(absent_s) - _NAMED
         were = "was" if more_devices == 1 else "were"
         yield f"{count(more_devices, 'more device')} {were} absent at times."
+    came = set(run.rounds["device"])
     if (churn := _timed_churn(run)) is not None:
-        joins_s = {device: churn.join_s(device) for device in range(run.num_devices)}
+        joins_s = {device: churn.join_s(device) for device in sorted(came)}
         late = [f"{run.device(d)} at {duration(at_s)}" for d, at_s in joins_s.items() if at_s > 0]
         if late:
             yield f"Joined later: {listed(late)}."
     elif not run.is_free and (joins := join_rounds(run)):
-        late = [f"{run.device(device)} in round {number:,}" for device, number in joins.items()]
-        yield f"Joined later: {listed(late)}."
+        late = [f"{run.device(d)} in round {at:,}" for d, at in joins.items() if d in came]
+        if late:
+            yield f"Joined later: {listed(late)}."
 
 
 def _timed_churn(run: ReportedRun) -> TimedChurn | None:

@@ -175,12 +175,13 @@ class _Arrivals:
     """When the first message of a round from a device to another reached a free radio."""
 
     def __init__(self, run: ReportedRun) -> None:
-        messages, self._num_devices = run.messages, run.num_devices
-        columns = ("round", "device", "receiver")
+        messages, self._num_devices = run.exchanges, run.num_devices
+        columns = ("round", "sender", "receiver")
         index, sender, receiver = (messages[column].to_numpy(np.int64) for column in columns)
         keys: NDArray[np.int64] = self._key(index, sender, receiver)
-        order = keys.argsort(kind="stable")
-        self._keys, self._times_s = keys[order], messages["arrival_time_s"].to_numpy()[order]
+        times_s = messages["arrival_time_s"].to_numpy()
+        order = np.lexsort((times_s, keys))  # of several messages the first one that arrived
+        self._keys, self._times_s = keys[order], times_s[order]
 
     def at_s(self, index: int, sender: int, receiver: int) -> float:
         """Virtual time of the arrival; infinity where there is no such message."""

@@ -40,7 +40,9 @@ FIRST_FILES = ("scenario.yaml", "environment.json")
 """Files beside run.json that a run has before its first round; without them it can't be resumed."""
 
 STOPPED_BY = "stopped_by"
-"""Entry of environment.json: the error that stopped a run; a run that goes on has none."""
+"""Entry of environment.json: `error`, the line that tells of the error that stopped the fleet or
+its last evaluation, and `can_go_on`, whether the same would not happen again at once. A run that
+goes on has none."""
 
 PARTS = "parts/*/*"
 """Names of recorded rounds and messages, each in the folder of its device."""

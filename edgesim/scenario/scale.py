@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from numbers import Real
 from typing import Any, TypeVar
 
 from edgesim.errors import ScenarioError
@@ -27,8 +28,7 @@ def scaled(scenario: Scenario, scale: float, origin: str = "--scale") -> Scenari
         ScenarioError: the factor is out of range; two milestones would be one; or the scenario has
             times that do not go by its length.
     """
-    if not isinstance(scale, int | float) or not 0 < scale <= 1:
-        raise ScenarioError(f"{origin} is {scale!r}; must be a number above 0 and at most 1")
+    scale = _share(scale, origin)
     if scale == 1:
         return scenario
     if scenario.fleet.churn is not None:
@@ -51,6 +51,13 @@ def scaled(scenario: Scenario, scale: float, origin: str = "--scale") -> Scenari
             "evaluation": intervals,
         }
     )
+
+
+def _share(given: object, origin: str) -> float:
+    is_flag = isinstance(given, bool)  # which Python takes for a number
+    if isinstance(given, Real) and not is_flag and 0 < float(given) <= 1:
+        return float(given)
+    raise ScenarioError(f"{origin} is {given!r}; must be a number above 0 and at most 1")
 
 
 def _sooner(schedule: ScheduleSection, scale: float, origin: str) -> ScheduleSection:

@@ -18,7 +18,10 @@ def presence_notices(studied: StudiedScenario) -> list[str]:
     if scenario.fleet.churn is None:
         return []
     if not scenario.fleet.rules.waits_for_all:
-        said = "nobody is absent, joins late or leaves here; so bytes and energy are too large"
+        said = (
+            "nobody is absent, joins late or leaves here; so bytes are too many, times of devices "
+            "that are away are too short, and energies are others"
+        )
         return [f"fleet.churn: at free pace {said}"]
     label, num_rounds = scenario.fleet.label, studied.num_rounds
     told = []

@@ -26,6 +26,7 @@ _LEAST_ROUNDS = 5000
 _MOST_ROUNDS = 30_000  # of all devices together, which takes up to two seconds
 _MOST_DEVICES = 100  # so that each has enough rounds
 _WARM_UP = 20  # rounds of a device that are not counted
+_QUICK = 1.1  # times as many steps a second
 _MESSAGES = 20  # of each device that are counted, at least
 
 
@@ -36,14 +37,22 @@ def influence_notices(studied: StudiedScenario) -> list[str]:
     is_free = not scenario.fleet.rules.waits_for_all
     if not is_free or num_devices > _MOST_DEVICES or not moves_mass(scenario):
         return []
-    influence = find_influence(studied)
-    if influence is None or influence.max() < UNLIKE_INFLUENCE * influence.min():
+    found = find_influence(studied)
+    if found is None:
+        return []
+    influence, steps_per_s = found
+    if influence.max() < UNLIKE_INFLUENCE * influence.min():
         return []
     least, most = int(influence.argmin()), int(influence.argmax())
     names = scenario.fleet.names
     # Where rounds end a training, quick devices end first, and the weights of the others change.
     ends = scenario.training.virtual_time_s is None
-    here = ", and less unlike than that here, where quick devices end first" if ends else ""
+    are_quick = steps_per_s.max() > _QUICK * steps_per_s.min()
+    here = (
+        ", and less unlike than that here, where quick devices end first"
+        if ends and are_quick
+        else ""
+    )
     said = (
         f"at free pace devices do not count alike in the averaged model: while all train, "
         f"{device_label(least, names)} counts {influence[least]:.2g} times the mean and "
@@ -53,8 +62,10 @@ def influence_notices(studied: StudiedScenario) -> list[str]:
     return [said]
 
 
-def find_influence(studied: StudiedScenario) -> NDArray[np.float64] | None:
-    """Influence of each device in the long run, shape (n,); 1 is the mean.
+def find_influence(
+    studied: StudiedScenario,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+    """Influence of each device in the long run, 1 is the mean, and its steps a second; shape (n,).
 
     Absences, joins, leaves and batteries are left out.
 
@@ -84,7 +95,7 @@ def find_influence(studied: StudiedScenario) -> NDArray[np.float64] | None:
     per_s = steps / seconds
     influence = per_s * _push_weights(sent / seconds) if scenario.steps_on_model else per_s
     influence /= influence.mean()
-    return influence
+    return influence, per_s
 
 
 def _push_weights(flow: NDArray[np.float64]) -> NDArray[np.float64]:

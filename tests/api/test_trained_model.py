@@ -19,7 +19,8 @@ from edgesim.api.trained import ChangedModuleError, FileNameError, NoModelError,
 from edgesim.cli import main
 from edgesim.cli.export import _figures, write_model
 from edgesim.data.errors import DataError
-from edgesim.results.run_files import RunDirectoryError
+from edgesim.results.run_files import RunDirectoryError, RunFiles
+from edgesim.storage.store import Store
 
 SMALL = {
     "fleet__devices": 3,
@@ -163,6 +164,20 @@ def test_a_run_directory_is_enough_for_its_model(tmp_path):
         model.evaluate()
     table = write_model(str(here), tmp_path / "model.pt2", None)
     assert any("not evaluated: " in row[1] for row in table.rows)
+
+
+def test_the_data_of_an_older_run_say_what_its_model_takes(run_of, tmp_path):
+    shutil.copytree(run_of("evonorm_s0").path, tmp_path / "run")
+    files = RunFiles(Store.at(tmp_path / "run"))
+    content = files.read_json("environment.json")
+    content["inputs"] = {key: content["inputs"][key] for key in ("mean", "std")}
+    files.write_json("environment.json", content)
+    model = edgesim.trained_model(tmp_path / "run")
+    assert model.evaluate() == edgesim.trained_model(run_of("evonorm_s0")).evaluate()
+    content["inputs"]["mean"] = [0.25]
+    files.write_json("environment.json", content)
+    with pytest.raises(RunDirectoryError, match="training samples have changed since the run"):
+        edgesim.trained_model(tmp_path / "run")
 
 
 def write_images(folder):

@@ -126,8 +126,29 @@ def test_the_fleet_sleeps_when_all_devices_do(tmp_path):
     assert whole.to_numpy() == pytest.approx(np.ones(num_bins))
 
 
-def test_spans_of_the_timeline_do_not_overlap(tmp_path):
-    run = asleep(tmp_path)
+def away_at_free_pace(tmp_path):
+    cycle = {"period_s": 0.01, "awake_s": 0.004}
+    churn = {
+        "absent": [{"device": 1, "from_s": 0.02, "until_s": 0.045}],
+        "joins": [{"device": 3, "at_s": 0.033}],
+    }
+    return reported(
+        tmp_path,
+        fleet={
+            "pace": "free",
+            "devices": [{"profile": "raspberry-pi-5", "count": 4, "duty_cycle": cycle}],
+            "churn": churn,
+        },
+        network={"latency_ms": 1},
+        topology={"kind": "complete"},
+        training={"rounds": 30},
+        evaluation={"every_rounds": 30},
+    )
+
+
+@pytest.mark.parametrize("make", [asleep, away_at_free_pace])
+def test_spans_of_the_timeline_do_not_overlap(tmp_path, make):
+    run = make(tmp_path)
     spans = spans_of_rounds(run)
     table = segments(run, spans, (0.0, float(spans["end_s"].max())), [0, 1, 2, 3])
     for _, own in table[table["activity"] != "sending"].groupby("device"):
@@ -136,8 +157,9 @@ def test_spans_of_the_timeline_do_not_overlap(tmp_path):
     lengths = (table["end_s"] - table["start_s"]).groupby([table["device"], table["activity"]])
     totals = spans.groupby("device")[["compute_s", "wait_s"]].sum()
     for device, own in totals.iterrows():
-        assert lengths.sum()[device, "computing"] == pytest.approx(own["compute_s"])
-        assert lengths.sum()[device, "waiting"] == pytest.approx(own["wait_s"])
+        for activity, column in (("computing", "compute_s"), ("waiting", "wait_s")):
+            lasted = lengths.sum().get((device, activity), 0.0)
+            assert lasted == pytest.approx(own[column]), (device, activity)
 
 
 @pytest.fixture(scope="module")
@@ -186,23 +208,43 @@ def test_a_leaver_has_done_its_own_rounds(left):
     assert devices["rounds"][3] < left.run.summary["left_after_round"]["3"] + 1
 
 
+def test_nobody_waits_for_itself_or_sleeps_after_leaves(left):
+    waiting = left.by_device[left.by_device["waited_for"] >= 0]
+    assert (waiting["waited_for"] != waiting["device"]).all()
+    found = pace_setters(left)
+    assert found.away_s == 0
+    assert found.whole_s == pytest.approx(left.rounds["virtual_time_s"].max())
+
+
 def test_bytes_and_messages_are_the_same_between_devices(left):
-    totals = left.exchanges[["bytes", "kind"]]
-    pd.testing.assert_frame_equal(totals, left.messages[["bytes", "kind"]])
-    assert (left.exchanges["sender"] == left.messages["device"]).all()
+    found, own = left.exchanges, left.messages
+    pd.testing.assert_frame_equal(found[["bytes", "kind"]], own.loc[found.index, ["bytes", "kind"]])
+    assert (found["sender"] == found["device"]).all()
+    to_itself = own.drop(found.index)
+    assert set(to_itself["device"]) <= set(own[own["kind"] == "handover"]["receiver"])
 
 
 def test_an_unfinished_run_says_what_stopped_it(tmp_path):
     with pytest.raises(DivergedError):
-        reported(tmp_path, fleet={"devices": 2}, training={"optimizer": {"lr": 1e9}})
+        reported(
+            tmp_path,
+            fleet={"devices": 3, "churn": {"joins": [{"device": 2, "round": 5}]}},
+            topology={"kind": "complete"},
+            training={"optimizer": {"lr": 1e9}},
+        )
     run = load_runs([tmp_path / "run"])[0]
+    assert not any(line.startswith("Joined") for line in troubles(run, device_table(run)))
     (line,) = [line for line in troubles(run, device_table(run)) if "not finished" in line]
     assert "It was stopped by an error: device " in line
     assert "diverged in round" in line
-    assert "helps if its cause is gone" in line
+    assert "edgesim resume" not in line  # it would diverge again
     devices = device_table(run)
     assert set(devices["end"]) == {""}
-    assert not any("stopped by" in line for line in troubles(replace(run, environment={}), devices))
+    (line,) = [
+        each for each in troubles(replace(run, environment={}), devices) if "not fin" in each
+    ]
+    assert "stopped by" not in line
+    assert "edgesim resume" in line
 
 
 @pytest.mark.parametrize("table", ["profile", "horowitz_45nm"])
