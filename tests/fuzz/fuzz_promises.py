@@ -1,10 +1,10 @@
-"""Random fleets keep the promises: the same bits, nothing lost, accounts that agree.
+"""Random fleets keep the promises: the same bits, nothing lost, accounts and reports that agree.
 
 A case draws a scenario of a few devices and rounds from most keys that change a training. If it is
 refused, nothing is run. Otherwise it is trained three times: with one thread, with two, and
 interrupted at a random step and resumed. Tables, models and figures must be equal to the last bit.
 Bytes, times, energies and push weights of the tables must agree with each other, and with what
-`edgesim cost` says before.
+`edgesim cost` says before. The report can be made, and its times add up.
 """
 
 from __future__ import annotations
@@ -29,12 +29,17 @@ from edgesim.device.device import Device
 from edgesim.errors import EdgesimError
 from edgesim.fleet import run as run_module
 from edgesim.fleet.run import resume_run, run_scenario
+from edgesim.report.activity import segments, shares_over_time, spans_of_rounds
+from edgesim.report.ends import device_table, rounds_missed
+from edgesim.report.report import report_page
+from edgesim.report.runs import load_runs
+from edgesim.report.waiting import pace_setters
 from edgesim.results.columns import WALL_COLUMNS
 from edgesim.scenario.schema import Scenario
 from edgesim.study.iteration import iteration_costs
 from edgesim.study.training import training_of
 
-NUM_IN_TESTS = 24
+NUM_IN_TESTS = 16
 TABLES = ("rounds", "messages", "evaluations", "devices")
 OF_THIS_MACHINE = {"compute_wall_s", "compute_cpu_s", "wait_wall_s", "wall_s", "resumes", "seal"}
 NS = 1e-9  # clocks count whole nanoseconds
@@ -63,6 +68,7 @@ def check_ready(ready, rng, place):
     again = resumed(ready, place / "again", rng.randint(1, rows))
     assert_same(one, again, "after an interruption")
     check_accounts(ready.scenario, one)
+    check_report(one)
     if is_foretold(ready.scenario):
         check_foretold(ready.scenario, one)
 
@@ -175,6 +181,36 @@ def check_accounts(scenario, run):
             mass = rounds.groupby("round").push_weight.sum()
             assert np.allclose(mass, num, rtol=1e-9), f"push weights: {mass.to_dict()} of {num}"
         assert summary["sent_bytes"] == summary["received_bytes"], "bytes that nobody received"
+
+
+def check_report(place):
+    """The report of a run can be made, and its times add up."""
+    (run,) = load_runs([place])
+    devices = device_table(run)
+    assert devices["rounds"].sum() == len(run.rounds), "rounds of devices"
+    assert devices["sent_bytes"].sum() == run.run.summary["sent_bytes"], "bytes of devices"
+    assert all(
+        0 < missed <= run.rounds["round"].max() + 1 for missed in rounds_missed(run).values()
+    )
+    assert report_page([run])
+    if not run.has_clock:
+        return
+    end_s = run.rounds["virtual_time_s"].max()
+    if not run.is_free:
+        waiting = run.by_device[run.by_device["waited_for"] >= 0]
+        assert (waiting["waited_for"] != waiting["device"]).all(), "a device waits for itself"
+        found = pace_setters(run)
+        assert np.isclose(found.whole_s, end_s, rtol=1e-9), "the critical path"
+        fleet = run.settings["fleet"]
+        assert found.away_s == 0 or fleet["duty_cycle"] or fleet["churn"], "sleep of nobody"
+    spans = spans_of_rounds(run)
+    shares = shares_over_time(run, spans, 24).groupby("time_s")["share"].sum()
+    assert np.allclose(shares, 1.0, rtol=1e-6), "shares of the fleet's time"
+    parts = segments(run, spans, (0.0, float(end_s)), list(range(run.num_devices)))
+    for _, own in parts[parts["activity"] != "sending"].groupby("device"):
+        own = own.sort_values("start_s")
+        gaps = own["start_s"].iloc[1:].to_numpy() - own["end_s"].iloc[:-1].to_numpy()
+        assert (gaps >= -1e-9 * end_s).all(), "spans of the timeline overlap"
 
 
 def is_foretold(scenario):
