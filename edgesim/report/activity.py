@@ -242,7 +242,8 @@ def away_between(times: DutyCycle | AwakeTimes, low_s: float, high_s: float) -> 
                 break
             if from_s >= high_s or until_s == inf:
                 break
-            found.append((ABSENT, max(from_s, low_s), min(until_s, high_s)))
+            # It may begin within the one before.
+            found.append((ABSENT, max(from_s, low_s, now_s), min(until_s, high_s)))
             now_s = until_s
     assert isinstance(cycle, DutyCycle), "absences go by a cycle"
     absences = list(found)

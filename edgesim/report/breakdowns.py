@@ -188,8 +188,8 @@ def _parts_of_devices(
 
 
 def energy_figure(run: ReportedRun, devices: Frame) -> Figure | None:
-    """Energy of each device by what it was spent on; None without a clock."""
-    if not run.has_clock:
+    """Energy of each device by what it was spent on; None without a clock, or if none was."""
+    if not run.has_clock or not devices["energy_j"].any():
         return None
     rows = rows_of(run, devices, ["energy_j"])
     sums = devices.set_index("device")
@@ -206,8 +206,10 @@ def energy_figure(run: ReportedRun, devices: Frame) -> Figure | None:
     )
 
 
-def bytes_figure(run: ReportedRun, devices: Frame) -> Figure:
-    """Bytes that each device sent, by what they are."""
+def bytes_figure(run: ReportedRun, devices: Frame) -> Figure | None:
+    """Bytes that each device sent, by what they are; None if nothing was sent."""
+    if not devices["sent_bytes"].any():
+        return None
     rows = rows_of(run, devices, ["sent_bytes"])
     columns = [column for column in _BYTES.values() if column in run.rounds]
     sums = run.rounds.groupby("device")[columns].sum().reindex(range(run.num_devices)).fillna(0)

@@ -77,6 +77,8 @@ def pace_setters(run: ReportedRun) -> PaceSetters:
     causes = dict(zip(keys, waiting["waited_for"].tolist(), strict=True))
     rounds, arrivals = _Rounds(run), _Arrivals(run)
     sleeps = _Sleeps(run)
+    handovers = run.messages[run.messages["kind"] == "handover"]
+    successors = dict(zip(handovers["device"], handovers["receiver"], strict=True))
     seconds: dict[Link, float] = defaultdict(float)
     away_s = 0.0
     place = int(rounds.ends_s.argmax())
@@ -104,9 +106,13 @@ def pace_setters(run: ReportedRun) -> PaceSetters:
         compute_s = min(rounds.step_end_s(step), end_s) - start_s
         step_end_s = min(sleeps.after(worker, start_s, compute_s), end_s)
         rest_s = end_s - step_end_s
-        asleep_s = rest_s if cause == device else sleeps.seconds(step_end_s, end_s, cause, device)
+        if cause != device:
+            link, asleep_s = (cause, device), sleeps.seconds(step_end_s, end_s, cause, device)
+        else:  # it waits for nobody, but a leaver waits until its last messages are sent
+            link = device, successors.get(device, device)
+            asleep_s = max(rest_s - rounds.wait_s(place), 0.0)
         seconds[worker, worker] += compute_s
-        seconds[cause, device] += rest_s - asleep_s
+        seconds[link] += rest_s - asleep_s
         away_s += step_end_s - start_s - compute_s + asleep_s
         if start_s == 0.0:
             break
@@ -156,6 +162,7 @@ class _Rounds:
         self.rounds = table["round"].to_numpy()
         self.ends_s = table["virtual_time_s"].to_numpy()
         self._computes_s = table["virtual_compute_s"].to_numpy()
+        self._waits_s = table["virtual_wait_s"].to_numpy()
         self.places = {
             key: place for place, key in enumerate(zip(self.devices, self.rounds, strict=True))
         }
@@ -165,6 +172,10 @@ class _Rounds:
         """Virtual time at which a round began: the end of the device's round before, or 0."""
         is_first = place == 0 or self.devices[place - 1] != self.devices[place]
         return 0.0 if is_first else float(self.ends_s[place - 1])
+
+    def wait_s(self, place: int) -> float:
+        """Virtual time for which the device waited in a round."""
+        return float(self._waits_s[place])
 
     def step_end_s(self, place: int) -> float:
         """Virtual time at which the step of a round ended, if the device did not sleep in it."""
