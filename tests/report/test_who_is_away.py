@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -14,9 +15,10 @@ from edgesim.assembly.equipment import awake_times
 from edgesim.assembly.preparation import prepare
 from edgesim.device.trainer import DivergedError
 from edgesim.fleet.run import run_scenario
-from edgesim.report.activity import segments, shares_over_time, spans_of_rounds
+from edgesim.report.activity import away_between, segments, shares_over_time, spans_of_rounds
 from edgesim.report.ends import device_table, rounds_missed
 from edgesim.report.graph_figure import graph_figure
+from edgesim.report.report import report_page
 from edgesim.report.runs import load_runs
 from edgesim.report.summary import in_short
 from edgesim.report.troubles import troubles
@@ -258,3 +260,72 @@ def test_the_table_of_energies_is_named(tmp_path, table):
     (line,) = [line for line in in_short(run, device_table(run)) if "the real fleet" in line]
     assert ("horowitz_45nm" in line) == (table == "horowitz_45nm")
     assert "by the energies" not in line or table != "profile"
+
+
+def test_a_run_in_which_nothing_was_sent_has_a_report(tmp_path):
+    """The quick device has ended before the other one joins."""
+    run = reported(
+        tmp_path,
+        fleet={
+            "pace": "free",
+            "devices": [{"profile": "jetson-nano"}, {"profile": "raspberry-pi-zero-2w"}],
+            "churn": {"joins": [{"device": 1, "at_s": 0.05}]},
+        },
+        topology={"kind": "directed_ring"},
+        training={"rounds": 3},
+        data={"partition": {"kind": "iid"}},
+    )
+    assert run.run.summary["sent_bytes"] == 0
+    page = report_page([run])
+    assert "What each device sent" not in page
+    assert "What each device spent its energy on" in page
+
+
+def test_a_leaver_that_waits_for_its_radio_does_not_sleep(tmp_path):
+    """It hands its vectors over between two exchanges, and the successor waits for that."""
+    run = reported(
+        tmp_path,
+        fleet={
+            "devices": 4,
+            "profile": "raspberry-pi-5",
+            "churn": {"leaves": [{"device": 1, "round": 3}]},
+        },
+        topology={"kind": "complete"},
+        training={"rounds": 6},
+        gossip={"local_steps": 3},
+        evaluation={"every_rounds": 6},
+    )
+    (own,) = run.by_device[run.by_device["device"] == 1].tail(1).to_dict("records")
+    assert own["virtual_wait_s"] > 0
+    assert own["waited_for"] == -1
+    found = pace_setters(run)
+    assert found.away_s == 0
+    assert found.whole_s == pytest.approx(run.rounds["virtual_time_s"].max())
+    (successor,) = run.messages[run.messages["kind"] == "handover"]["receiver"]
+    assert found.links[1, successor] >= own["virtual_wait_s"]
+
+
+def test_an_absence_that_begins_within_another_is_drawn_once(tmp_path):
+    churn = {
+        "absent": [{"device": 1, "from_s": 0.0005, "until_s": 0.001}],
+        "random": {"absence_probability": 0.6, "mean_absence_s": 0.002},
+    }
+    run = reported(
+        tmp_path,
+        fleet={
+            "pace": "free",
+            "devices": [{"profile": "raspberry-pi-5", "count": 3}],
+            "churn": churn,
+        },
+        topology={"kind": "complete"},
+        training={"rounds": 40},
+        evaluation={"every_rounds": 40},
+        data={"partition": {"kind": "iid"}},
+        seed=5,
+    )
+    end_s = float(run.rounds["virtual_time_s"].max())
+    for times in awake_times(run.scenario):
+        spans = away_between(times, 0.0, end_s)
+        assert len(spans) > 1
+        for (_, _, until_s), (_, from_s, _) in pairwise(spans):
+            assert from_s >= until_s
