@@ -65,7 +65,9 @@ def device_table(run: ReportedRun) -> Frame:
     if "charge_left_j" in rounds:
         batteries = [profile.battery_j for profile in profiles]
         table["battery_j"] = np.array(batteries, float) if batteries else np.nan
+        # One that was never there has all of it.
         table["charge_left_j"] = grouped["charge_left_j"].last()
+        table["charge_left_j"] = table["charge_left_j"].fillna(table["battery_j"])
     own = last_of_devices(run).set_index("device")
     table["accuracy"], table["loss"] = own["accuracy"], own["loss"]
     for column in (column.name for column in OWN_EVALUATIONS if column.name in own):
@@ -127,10 +129,12 @@ def rounds_missed(run: ReportedRun) -> dict[int, int]:
     if run.is_free:
         return {}
     after, joins = _rounds_missed_at_the_end(run), join_rounds(run)
+    grouped = run.rounds.groupby("device")["round"]
+    last, done = grouped.max(), grouped.count()
     found = {}
-    for device, rounds in run.rounds.groupby("device")["round"]:
-        until = int(rounds.max()) + 1 + after.get(device, 0)
-        missed = until - joins.get(device, 0) - len(rounds)
+    for device in range(run.num_devices):
+        until = int(last.get(device, -1)) + 1 + after.get(device, 0)
+        missed = until - joins.get(device, 0) - int(done.get(device, 0))
         if missed > 0:
             found[device] = missed
     return found

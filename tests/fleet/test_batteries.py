@@ -26,6 +26,9 @@ from edgesim.cli.answers import result_table
 from edgesim.errors import ScenarioError
 from edgesim.fleet.run import resume_run
 from edgesim.fleet.transport.mailbox import WINDOW
+from edgesim.report.ends import device_table
+from edgesim.report.runs import load_runs
+from edgesim.report.troubles import troubles
 from edgesim.results.columns import WALL_COLUMNS
 from edgesim.results.load import UnfinishedRunWarning
 from edgesim.results.run_directory import RunDirectory
@@ -307,3 +310,34 @@ def test_what_a_first_round_takes_is_what_the_run_meters(tmp_path):
     first = rounds[(rounds["device"] == 0) & (rounds["round"] == 0)].iloc[0]
     assert 0.9 * first["energy_j"] <= said_j <= 1.01 * first["energy_j"]
     assert run.summary["dead_devices"]["0"]["rounds"] == 1
+
+
+def test_a_device_that_chance_kept_away_keeps_its_charge(tmp_path):
+    """It has no round; the run ended with an internal error in place of its tables."""
+    devices = (
+        "[{profile: raspberry-pi-5, count: 2, battery_wh: 1.0}, {profile: jetson-nano, count: 2}]"
+    )
+    random = "{absence_probability: 0.6, mean_absence_rounds: 6}"
+    run = load_run(
+        train(
+            tmp_path,
+            "run",
+            f"fleet={{devices: {devices}, churn: {{random: {random}}}}}",
+            "topology={kind: complete}",
+            "training.rounds=3",
+            "seed=2",
+            inline=True,
+        ).path
+    )
+    there = set(run.rounds["device"])
+    away = {0, 1} - there, {2, 3} - there
+    assert all(away)
+    charges = run.devices["charge_left_j"]
+    assert (charges[list(away[0])] == 3600).all()
+    assert charges[[2, 3]].isna().all()
+    assert (charges[list({0, 1} & there)] < 3600).all()
+    (reported,) = load_runs([run.place])
+    table = device_table(reported)
+    np.testing.assert_array_equal(table["charge_left_j"], charges)
+    missed = [f"Device {n} was absent in 3 rounds." for n in sorted(away[0] | away[1])]
+    assert [each for each in troubles(reported, table) if "absent" in each] == missed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import isfinite
+from math import isfinite, nan
 from typing import Any
 
 import numpy as np
@@ -99,7 +99,10 @@ def write_devices(prepared: PreparedRun, directory: RunDirectory) -> None:
     rounds = directory.read_table("rounds.parquet")
     charges, influence = _charges_left(rounds), _influence(prepared.scenario, rounds)
     for row in rows:
-        row["charge_left_j"] = charges[row["device"]] if charges else None
+        row["charge_left_j"] = None
+        if charges:
+            full_j = profiles[row["device"]].battery_j  # of one that was never there
+            row["charge_left_j"] = charges.get(row["device"], nan if full_j is None else full_j)
         row["influence"] = influence[row["device"]] if influence else None
     optional = OWN_DEVICES + VIRTUAL_DEVICES + BATTERY_DEVICES + FREE_DEVICES
     columns = columns_that_hold(DEVICES, optional, rows[0])
