@@ -190,7 +190,8 @@ class _Arrivals:
         columns = ("round", "sender", "receiver")
         index, sender, receiver = (messages[column].to_numpy(np.int64) for column in columns)
         keys: NDArray[np.int64] = self._key(index, sender, receiver)
-        times_s = messages["arrival_time_s"].to_numpy()
+        # A run without messages has no columns of their times.
+        times_s = np.array(messages.get("arrival_time_s", []), float)
         order = np.lexsort((times_s, keys))  # of several messages the first one that arrived
         self._keys, self._times_s = keys[order], times_s[order]
 

@@ -281,6 +281,18 @@ def test_a_run_in_which_nothing_was_sent_has_a_report(tmp_path):
     assert "What each device spent its energy on" in page
 
 
+def test_the_pace_of_a_run_without_messages_is_that_of_steps(tmp_path):
+    """One device alone, as a measure for fleets."""
+    run = reported(
+        tmp_path, fleet={"devices": 1, "profile": "raspberry-pi-4b"}, topology={"kind": "complete"}
+    )
+    assert run.messages.empty
+    found = pace_setters(run)
+    assert set(found.links) == {(0, 0)}
+    assert found.away_s == 0
+    assert "What the fleet does over time" in report_page([run])
+
+
 def test_a_leaver_that_waits_for_its_radio_does_not_sleep(tmp_path):
     """It hands its vectors over between two exchanges, and the successor waits for that."""
     run = reported(
