@@ -98,6 +98,7 @@ def resumed(ready, place, at_step):
         suppress(PulledPlugError),
     ):
         run_scenario(ready, place, inline=True, console=console())
+    check_unfinished_report(place)
     with patch.object(run_module, "num_cores", lambda: 1):
         resume_run(place, console=console())
     return place
@@ -181,6 +182,15 @@ def check_accounts(scenario, run):
             mass = rounds.groupby("round").push_weight.sum()
             assert np.allclose(mass, num, rtol=1e-9), f"push weights: {mass.to_dict()} of {num}"
         assert summary["sent_bytes"] == summary["received_bytes"], "bytes that nobody received"
+
+
+def check_unfinished_report(place):
+    """The report of what is there can be made, or there is nothing yet."""
+    try:
+        runs = load_runs([place])
+    except EdgesimError:
+        return
+    assert report_page(runs)
 
 
 def check_report(place):
