@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, redirect_stderr
 from copy import deepcopy
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
 
@@ -17,15 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
-from edgesim.assembly.build import (
-    Compute,
-    DataSpec,
-    choose_compute,
-    make_flat_model,
-    make_model,
-)
-from edgesim.assembly.preparation import prepare
-from edgesim.assembly.prepared_run import PreparedRun
+from edgesim.api.origin import Origin, data_of
+from edgesim.assembly.build import Compute, choose_compute, make_flat_model, make_model
 from edgesim.assembly.start_files import read_start
 from edgesim.code_version import CodeVersion, code_version
 from edgesim.data.batches import passes_over
@@ -35,7 +27,6 @@ from edgesim.fleet.recording.evaluation import rounding_seeds, seeded
 from edgesim.learning.flat_model import Evaluation, FlatModel
 from edgesim.models.dropout import SeededDropout
 from edgesim.models.own import OwnModel
-from edgesim.models.start_values import StartValues
 from edgesim.results.load import load_run
 from edgesim.results.models import CONSENSUS, DeviceModel
 from edgesim.results.run import Run
@@ -65,25 +56,6 @@ VALUES = (".pt", ".pth")
 ABOUT_PROGRAM = "edgesim.json"  # in the file of a program
 
 
-@dataclass(frozen=True)
-class _Origin:
-    """What a run has, and what its data have, which are read when they are needed."""
-
-    scenario: Scenario
-    environment: Mapping[str, Any]
-    start: StartValues | None
-    data: DataSpec
-
-    @cached_property
-    def prepared(self) -> PreparedRun:
-        """The run with its data.
-
-        Raises:
-            ScenarioError, DataError: they are not where the scenario says.
-        """
-        return prepare(self.scenario, goes_on=True, reads_images=False, start=self.start)
-
-
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
 class TrainedModel:
     """A model with the values that it has at the end of a run.
@@ -100,7 +72,7 @@ class TrainedModel:
     device: int
     place: str
     _flat: FlatModel
-    _origin: _Origin
+    _origin: Origin
 
     def __repr__(self) -> str:
         whose = "averaged model" if self.device == CONSENSUS else f"model of device {self.device}"
@@ -150,8 +122,8 @@ class TrainedModel:
         if batches is None:
             self._check_samples()
             batches = self.test_batches()
-        num_rounds = int(self._origin.environment["rounds"])
-        seeds = rounding_seeds(self._origin.scenario.seed, self.device, num_rounds)
+        origin = self._origin
+        seeds = rounding_seeds(origin.scenario.seed, self.device, origin.num_rounds)
         with _one_thread():  # as in runs
             _copy_tensors(self.module, _inner(self._flat.model))
             return self._flat.evaluate(seeded(self._flat, batches, seeds))
@@ -229,8 +201,8 @@ class TrainedModel:
 
     def _check_samples(self) -> None:
         """Refuse other test samples than those of the run."""
-        then = self._origin.environment["samples"]["test"]
-        if then != self._origin.prepared.test_digest:
+        then = self._origin.environment.get("samples", {}).get("test")
+        if then is not None and then != self._origin.prepared.test_digest:
             raise RunDirectoryError(
                 f"{self.place}: the test samples have changed since the run; bring them back"
             )
@@ -265,7 +237,7 @@ def trained_model(
     environment = _environment(run.place)
     check_own_parts(run.place, run.scenario, environment)
     start = read_start(RunFiles(Store.at(run.place)))
-    data = _data_of(run, environment, start)
+    data = data_of(run, environment, start)
     compute = _compute_here(run.scenario)
     flat = make_flat_model(run.scenario, data, compute, start)
     if values.x.shape != flat.parameters.shape or values.buffers.shape != flat.buffers.shape:
@@ -279,28 +251,8 @@ def trained_model(
     module = _inner(make_model(run.scenario, data, compute, start))
     _copy_tensors(_inner(flat.model), module)
     _let_dropout_draw(module)
-    origin = _Origin(run.scenario, environment, start, data)
+    origin = Origin(run.scenario, environment, start, data)
     return TrainedModel(module.eval(), values.device, run.place, flat, origin)
-
-
-def _data_of(run: Run, environment: Mapping[str, Any], start: StartValues | None) -> DataSpec:
-    """What the run's model was made for; runs of an older edgesim do not say it, but their data do.
-
-    Raises:
-        ScenarioError, DataError: the data of such a run are not where its scenario says.
-        RunDirectoryError: they have changed.
-    """
-    inputs = environment.get("inputs", {})
-    if "image_shape" in inputs:
-        lists = {key: tuple(inputs[key]) for key in ("image_shape", "mean", "std")}
-        return DataSpec(**inputs | lists)
-    data = prepare(run.scenario, goes_on=True, reads_images=False, start=start).data
-    if inputs and inputs != {"mean": list(data.mean), "std": list(data.std)}:
-        raise RunDirectoryError(
-            f"{run.place}: the training samples have changed since the run, and with them the mean "
-            "by which images are normalised; bring them back"
-        )
-    return data
 
 
 def _values_of(run: Run, device: int | np.integer[Any] | str | None) -> DeviceModel:

@@ -86,7 +86,7 @@ def curve_figures(runs: Sequence[ReportedRun]) -> list[Figure]:
             continue
         caption = caption_of(measure)
         if "test samples" in caption and len(samples) > 1:
-            caption += f" Not all runs were evaluated on as many: {listed(samples)}."
+            caption += f" Runs were evaluated on different numbers: {listed(samples)}."
         elif "test samples" in caption and samples[0] != ALL_SAMPLES:
             caption += f" Evaluated on {samples[0]}."
         if len({run.is_free for run in evaluated}) > 1:

@@ -20,7 +20,7 @@ def presence_notices(studied: StudiedScenario) -> list[str]:
     if not scenario.fleet.rules.waits_for_all:
         said = (
             "nobody is absent, joins late or leaves here; so bytes are too many, times of devices "
-            "that are away are too short, and energies are others"
+            "that are away are too short, and energies too large or too small"
         )
         return [f"fleet.churn: at free pace {said}"]
     label, num_rounds = scenario.fleet.label, studied.num_rounds
