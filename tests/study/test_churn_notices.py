@@ -1,4 +1,4 @@
-"""What `edgesim cost` and `validate` say of churn in lockstep."""
+"""What `edgesim cost` and `validate` say of churn."""
 
 from __future__ import annotations
 
@@ -103,3 +103,14 @@ def test_absences_at_random_are_none_of_the_plan(seed):
     assert drained(f"seed={seed}", churn) == []
     (said,) = drained(f"seed={seed}", churn.replace("until_round: 9", "until_round: 25"))
     assert "from round 5 to 24 devices are absent so that nothing reaches device 3: push" in said
+
+
+def test_at_free_pace_churn_is_said_to_be_left_out():
+    fleet = (
+        "fleet={devices: 4, pace: free, profile: raspberry-pi-5, "
+        "churn: {joins: [{device: 1, at_s: 0.01}]}}"
+    )
+    length = ("training.epochs=null", "training.rounds=50", "topology={kind: complete}")
+    scenario = load_scenario(QUICKSTART, (*length, fleet))
+    (said,) = presence_notices(studied_scenario(scenario))
+    assert said.startswith("fleet.churn: at free pace nobody is absent, joins late or leaves here")

@@ -155,3 +155,31 @@ def first_rounds(*overrides: str) -> StudiedScenario:
     """Of a scenario whose rounds have large batches."""
     scenario = load_scenario(SCENARIOS / "quickstart.yaml", (*overrides, "data.batch_size=256"))
     return studied_scenario(scenario)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (("gossip={algorithm: dcd, compressor: {kind: min_max_uint8}}",), []),
+        (
+            ("gossip={algorithm: dcd, compressor: {kind: top_k, keep: 0.1}}",),
+            ["gossip.compressor.kind is top_k: gossip.algorithm: dcd needs small errors"],
+        ),
+        (
+            (
+                "gossip={algorithm: dcd, compressor: {kind: min_max_uint8}}",
+                "fleet={devices: 8, pace: free, profile: raspberry-pi-5}",
+            ),
+            ["fleet.pace is free: devices with gossip.algorithm: dcd agree there on a model"],
+        ),
+        (("gossip.compressor.keep=0.1",), []),
+    ],
+    ids=["8 bits", "top-k", "free", "CHOCO"],
+)
+def test_dcd_where_it_moves_devices_apart_is_named(overrides, said):
+    overrides = ("topology={kind: ring, weights: metropolis}", *overrides)
+    scenario = load_scenario(SCENARIOS / "quickstart.yaml", overrides)
+    found = module._dcd_notices(scenario)
+    assert len(found) == len(said)
+    for line, begin in zip(found, said, strict=True):
+        assert line.startswith(begin)
