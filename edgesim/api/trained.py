@@ -24,7 +24,7 @@ from edgesim.data.batches import passes_over
 from edgesim.errors import EdgesimError, device_label, did_you_mean
 from edgesim.fleet.environment import check_own_parts
 from edgesim.fleet.recording.evaluation import rounding_seeds, seeded
-from edgesim.learning.flat_model import Evaluation, FlatModel
+from edgesim.learning.flat_model import FlatModel, Quality
 from edgesim.models.dropout import SeededDropout
 from edgesim.models.own import OwnModel
 from edgesim.results.load import load_run
@@ -107,7 +107,7 @@ class TrainedModel:
         size = self._origin.scenario.evaluation.batch_size
         return passes_over(self._origin.prepared.test_samples(), size, self.mean, self.std)
 
-    def evaluate(self, batches: Iterable[tuple[Tensor, Tensor]] | None = None) -> Evaluation:
+    def evaluate(self, batches: Iterable[tuple[Tensor, Tensor]] | None = None) -> Quality:
         """Accuracy, loss and other metrics of the run's task, by the module as it is now.
 
         Args:

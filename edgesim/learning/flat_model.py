@@ -23,7 +23,7 @@ _LONG = 1 << 20  # entries of which one pass takes longer than a call for each t
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluation:
+class Quality:
     """Quality of one model on one set of samples.
 
     Attributes:
@@ -150,7 +150,7 @@ class FlatModel:
             gradient.zero_()
 
     @torch.no_grad()
-    def evaluate(self, batches: Iterable[tuple[Tensor, Tensor]]) -> Evaluation:
+    def evaluate(self, batches: Iterable[tuple[Tensor, Tensor]]) -> Quality:
         """Accuracy and loss over batches of (images, labels), in evaluation mode.
 
         Raises:
@@ -169,7 +169,7 @@ class FlatModel:
         means = {name: total / samples for name, total in totals.items()}
         figures = dict(self._task.summary(means))
         accuracy, loss = figures.pop("accuracy", None), figures.pop("loss")
-        return Evaluation(accuracy, loss, figures)
+        return Quality(accuracy, loss, figures)
 
     def _point_at(self, parameters: Tensor) -> None:
         """Make the trained parameters views of a vector, and statistics of the model's own."""

@@ -8,7 +8,7 @@ from edgesim.quant.settings import QuantizationSettings
 from edgesim.study.comparison import (
     PAPER_BATCH,
     PAPER_OPTIMIZER,
-    Comparison,
+    PrecisionComparison,
     Setting,
     compare_precisions,
 )
@@ -30,7 +30,7 @@ CASES: tuple[tuple[str, int], ...] = (
 
 def compare_catalog(
     settings: QuantizationSettings, own: OwnGossip | None = None
-) -> tuple[Comparison, ...]:
+) -> tuple[PrecisionComparison, ...]:
     """Every model, at the paper's batch, for a device of a directed ring.
 
     Args:

@@ -162,7 +162,7 @@ class OwnRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class PrecisionComparison:
     """fp32 against 8 bits.
 
     Attributes:
@@ -215,7 +215,9 @@ def setting_of(studied: StudiedScenario) -> Setting:
     )
 
 
-def compare_precisions(setting: Setting, messages: NoiseMessages | None = None) -> Comparison:
+def compare_precisions(
+    setting: Setting, messages: NoiseMessages | None = None
+) -> PrecisionComparison:
     """fp32 against 8 bits in one setting.
 
     Args:
@@ -237,7 +239,7 @@ def compare_precisions(setting: Setting, messages: NoiseMessages | None = None) 
         GossipRow(algorithm=a, compression=c, fp32=sides["fp32"][a, c], int8=sides["int8"][a, c])
         for a, c in sides["fp32"]
     )
-    return Comparison(
+    return PrecisionComparison(
         setting=setting,
         fp32=fp32,
         int8=int8,

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from edgesim.hardware.energy_tables import ENERGY_TABLES, Accumulate, EnergyTable, Precision
 from edgesim.hardware.profiles import DeviceProfile
 from edgesim.quant.settings import WeightGradient
-from edgesim.study.comparison import WEIGHT_GRADIENTS, Comparison, Compression, Side
+from edgesim.study.comparison import WEIGHT_GRADIENTS, Compression, PrecisionComparison, Side
 from edgesim.study.tables.ratio import Ratio, quotient_text
 from edgesim.study.tables.units import plain, with_one_unit
 
@@ -31,7 +31,7 @@ _WIDTH: dict[Accumulate, str] = {"paper": "8-bit sums", "int32": "32-bit sums"}
 _TOP: dict[Compression, str] = {"0 %": "dense", "90 %": "top 10 %", "99 %": "top 1 %"}
 
 
-def precision_ratios(comparison: Comparison) -> tuple[Ratio, ...]:
+def precision_ratios(comparison: PrecisionComparison) -> tuple[Ratio, ...]:
     """All ratios of a model."""
     return (
         *_compute(comparison),
@@ -41,7 +41,9 @@ def precision_ratios(comparison: Comparison) -> tuple[Ratio, ...]:
     )
 
 
-def time_ratios(comparison: Comparison, profiles: Iterable[DeviceProfile]) -> tuple[Ratio, ...]:
+def time_ratios(
+    comparison: PrecisionComparison, profiles: Iterable[DeviceProfile]
+) -> tuple[Ratio, ...]:
     """Time of a step on devices, once per profile.
 
     Profiles with overridden figures get a number.
@@ -68,7 +70,7 @@ def time_ratios(comparison: Comparison, profiles: Iterable[DeviceProfile]) -> tu
     return tuple(found)
 
 
-def _compute(comparison: Comparison) -> Iterator[Ratio]:
+def _compute(comparison: PrecisionComparison) -> Iterator[Ratio]:
     for kind in WEIGHT_GRADIENTS:
         yield Ratio(
             topic="compute",
@@ -100,7 +102,7 @@ def _compute(comparison: Comparison) -> Iterator[Ratio]:
         )
 
 
-def _memory(comparison: Comparison) -> Iterator[Ratio]:
+def _memory(comparison: PrecisionComparison) -> Iterator[Ratio]:
     fp32, int8 = comparison.fp32_memory.total, comparison.int8_memory.total
     yield Ratio(
         topic="memory",
@@ -128,7 +130,7 @@ def _memory(comparison: Comparison) -> Iterator[Ratio]:
         )
 
 
-def _communication(comparison: Comparison) -> Iterator[Ratio]:
+def _communication(comparison: PrecisionComparison) -> Iterator[Ratio]:
     for compression, top in _TOP.items():
         row = comparison.row("choco", compression)
         fp32 = row.fp32.message.by_convention["reference"]
@@ -159,7 +161,7 @@ def _communication(comparison: Comparison) -> Iterator[Ratio]:
         )
 
 
-def _conventions(comparison: Comparison) -> str:
+def _conventions(comparison: PrecisionComparison) -> str:
     """Ratios by the conventions, with their rules and numbers."""
     d, T = comparison.fp32.num_trainable, len(comparison.fp32.parameter_shapes)
     k = [comparison.row("choco", part).fp32.message.num_kept for part in ("90 %", "99 %")]
@@ -171,7 +173,7 @@ def _conventions(comparison: Comparison) -> str:
     )
 
 
-def _energy(comparison: Comparison) -> Iterator[Ratio]:
+def _energy(comparison: PrecisionComparison) -> Iterator[Ratio]:
     for table in ENERGY_TABLES.values():
         for accumulate in _ACCUMULATES:
             for kind in WEIGHT_GRADIENTS:

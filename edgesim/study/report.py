@@ -15,7 +15,7 @@ from edgesim.scenario.schema import Scenario
 from edgesim.study.answer import Answer, answer_of
 from edgesim.study.catalog_study import compare_catalog
 from edgesim.study.changes import advise
-from edgesim.study.comparison import Comparison, compare_precisions, setting_of
+from edgesim.study.comparison import PrecisionComparison, compare_precisions, setting_of
 from edgesim.study.errors import StudyError
 from edgesim.study.figures.catalog_figures import catalog_pictures
 from edgesim.study.figures.charts import Picture
@@ -56,9 +56,9 @@ class Study:
     """
 
     answer: Answer
-    comparison: Comparison | None
+    comparison: PrecisionComparison | None
     ratios: tuple[Ratio, ...]
-    catalog: tuple[Comparison, ...]
+    catalog: tuple[PrecisionComparison, ...]
     other: IterationCosts | None
 
     @property
@@ -174,7 +174,7 @@ def study(
     costs = iteration_costs(scenario)
     settings = costs.studied.model.form.settings or quantization_settings()
     own = OwnGossip(costs.studied.scenario, costs.studied.schedule)
-    comparison: Comparison | None = None
+    comparison: PrecisionComparison | None = None
     ratios: tuple[Ratio, ...] = ()
     if compares and not isinstance(costs.studied.model, MeasuredModel):
         comparison = compare_precisions(setting_of(costs.studied))

@@ -20,7 +20,7 @@ LINE_INTERVAL_S = 60.0
 """Seconds between lines of progress where the output is no terminal."""
 
 
-class Pace:
+class RestOfSweep:
     """How much of the cells is done, and how long the rest takes at the pace so far.
 
     What a cell has done when it is first heard of is no part of the pace: its run may go on from
@@ -98,24 +98,24 @@ def shown_progress(
     if num_open < total:
         console.print(f"{total - num_open} of {total} cells are finished already")
     task = bar.add_task("cells", total=total, completed=total - num_open, running="")
-    pace = Pace(num_open)
+    rest = RestOfSweep(num_open)
     next_line_s = clock() + LINE_INTERVAL_S
 
     def tell(event: Event) -> None:
         nonlocal next_line_s
         now_s = clock()
-        pace.see(event, now_s)
+        rest.see(event, now_s)
         if event.kind == "warning":
             console.print(f"{event.cell}: {event.fields['text']}")
         elif event.kind in ("done", "failed"):
-            console.print(f"{pace.num_ended}/{num_open} {event.cell}: {_result(event)}")
+            console.print(f"{rest.num_ended}/{num_open} {event.cell}: {_result(event)}")
             for text in event.fields.get("summary", {}).get("warnings", ()):
                 console.print(f"{event.cell}: {text}")
             bar.update(task, advance=1)
         elif not console.is_terminal and now_s > next_line_s:
             next_line_s = now_s + LINE_INTERVAL_S
-            console.print(f"{pace.share_done:.0%} done, {pace.said()}", soft_wrap=True)
-        bar.update(task, running=pace.said())
+            console.print(f"{rest.share_done:.0%} done, {rest.said()}", soft_wrap=True)
+        bar.update(task, running=rest.said())
 
     with bar:
         yield tell

@@ -18,7 +18,7 @@ from edgesim.fleet.recording.evaluation import (
     debiased,
     distances_to,
 )
-from edgesim.learning.flat_model import Evaluation, FlatModel
+from edgesim.learning.flat_model import FlatModel, Quality
 from edgesim.quant.errors import NonFiniteError
 from edgesim.results.snapshot import Snapshot
 from edgesim.streams import StreamPurpose, torch_seed
@@ -92,7 +92,7 @@ class Model:
         accuracy, loss = self.parameters.tolist()
         if accuracy > 100:
             raise NonFiniteError("conv", "activations")
-        return Evaluation(accuracy, loss)
+        return Quality(accuracy, loss)
 
 
 def evaluator_of(num_models=1, further_gossip=None):

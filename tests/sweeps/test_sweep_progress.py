@@ -10,7 +10,7 @@ from rich.console import Console
 from edgesim.fleet.recording.fleet_state import FleetFacts, FleetState
 from edgesim.fleet.transport.progress import DeviceProgress
 from edgesim.sweeps.pool import Event
-from edgesim.sweeps.progress import LINE_INTERVAL_S, Pace, shown_progress
+from edgesim.sweeps.progress import LINE_INTERVAL_S, RestOfSweep, shown_progress
 from edgesim.sweeps.run import read_sweep
 from edgesim.sweeps.worker import Events
 
@@ -44,19 +44,19 @@ def progress(share, cell="seed=1"):
 
 
 def test_time_left_is_that_of_the_pace_since_each_cells_first_progress():
-    pace = Pace(2)
-    pace.see(Event("seed=1", "begun"), 0.0)
-    assert pace.said() == "seed=1 0%"
-    pace.see(progress(0.2), 50.0)  # what a cell that goes on had done, after its start
-    pace.see(progress(0.4), 60.0)
-    pace.see(progress(0.1, "seed=2"), 65.0)  # so had this one
-    assert pace.share_done == pytest.approx(0.25)
-    assert pace.said() == "about 112.5 s left; seed=1 40%, seed=2 10%"  # 0.2 cells in 15 s
-    pace.see(Event("seed=1", "failed", {"text": "no"}), 70.0)
-    assert pace.share_done == pytest.approx(0.55)
-    assert pace.said() == "about 22.5 s left; seed=2 10%"
-    pace.see(Event("seed=2", "done", {"summary": {}}), 80.0)
-    assert pace.share_done == 1.0
+    rest = RestOfSweep(2)
+    rest.see(Event("seed=1", "begun"), 0.0)
+    assert rest.said() == "seed=1 0%"
+    rest.see(progress(0.2), 50.0)  # what a cell that goes on had done, after its start
+    rest.see(progress(0.4), 60.0)
+    rest.see(progress(0.1, "seed=2"), 65.0)  # so had this one
+    assert rest.share_done == pytest.approx(0.25)
+    assert rest.said() == "about 112.5 s left; seed=1 40%, seed=2 10%"  # 0.2 cells in 15 s
+    rest.see(Event("seed=1", "failed", {"text": "no"}), 70.0)
+    assert rest.share_done == pytest.approx(0.55)
+    assert rest.said() == "about 22.5 s left; seed=2 10%"
+    rest.see(Event("seed=2", "done", {"summary": {}}), 80.0)
+    assert rest.share_done == 1.0
 
 
 def test_a_cell_that_goes_on_is_first_heard_of_when_all_its_devices_are():
@@ -73,11 +73,11 @@ def test_a_cell_that_goes_on_is_first_heard_of_when_all_its_devices_are():
 
 
 def test_a_pause_of_the_machine_does_not_count():
-    pace = Pace(1)
+    rest = RestOfSweep(1)
     for seconds in range(1, 6):
-        pace.see(progress(seconds / 100), float(seconds))
-    pace.see(progress(0.06), 10_000.0)
-    assert pace.said() == "about 94.0 s left; seed=1 6%"
+        rest.see(progress(seconds / 100), float(seconds))
+    rest.see(progress(0.06), 10_000.0)
+    assert rest.said() == "about 94.0 s left; seed=1 6%"
 
 
 def test_without_a_terminal_there_is_a_line_a_minute_and_one_a_result(swept, clock):

@@ -23,7 +23,7 @@ from edgesim.assembly.own_errors import own_code
 from edgesim.compression.errors import CompressionError
 from edgesim.device.trainer import DivergedError
 from edgesim.errors import EdgesimError
-from edgesim.learning.flat_model import Evaluation, FlatModel
+from edgesim.learning.flat_model import FlatModel, Quality
 from edgesim.quant.errors import NonFiniteError
 from edgesim.quant.layers import seed_rounding_
 from edgesim.results.snapshot import Snapshot
@@ -111,7 +111,7 @@ def evaluated_devices(num_devices: int, most: int | None, seed: int) -> list[int
     return order
 
 
-def with_totals(
+def with_totals_so_far(
     rows: Sequence[Mapping[str, Any]], snapshots: Sequence[Snapshot]
 ) -> list[dict[str, Any]]:
     """Rows of an evaluation with bytes and energy until then, as `load_run` adds them.
@@ -239,7 +239,7 @@ class Evaluator:
 
     def _evaluate_all(
         self, snapshots: Sequence[Snapshot], tell: Callable[[int, int], None]
-    ) -> list[tuple[Evaluation, dict[str, float | None]]]:
+    ) -> list[tuple[Quality, dict[str, float | None]]]:
         """Evaluations of models in their order, each with figures on own samples."""
         tell(0, len(snapshots))
         try:
@@ -270,7 +270,7 @@ class Evaluator:
         )
 
     def _after_gossip(
-        self, mixed: Sequence[tuple[Snapshot, float]], results: Sequence[Evaluation]
+        self, mixed: Sequence[tuple[Snapshot, float]], results: Sequence[Quality]
     ) -> dict[int, dict[str, float | None]]:
         """Columns of evaluations after further gossip, by device, with their means."""
         if self._further_gossip is None:
@@ -297,7 +297,7 @@ class Evaluator:
         order = evaluated_devices(len(snapshots), self._most_devices, self._seed)
         return set([device for device in order if device in present][: self._most_devices])
 
-    def _evaluate_one(self, snapshot: Snapshot) -> tuple[Evaluation, dict[str, float | None]]:
+    def _evaluate_one(self, snapshot: Snapshot) -> tuple[Quality, dict[str, float | None]]:
         """A model on the common samples, and the mean over devices' own samples."""
         model, said = self._models.get(), _subject(snapshot)
         try:
@@ -308,7 +308,7 @@ class Evaluator:
 
     def _evaluate_with(
         self, model: FlatModel, snapshot: Snapshot
-    ) -> tuple[Evaluation, dict[str, float | None]]:
+    ) -> tuple[Quality, dict[str, float | None]]:
         model.load_(debiased(snapshot), snapshot.buffers)
         seeds = rounding_seeds(self._seed, snapshot.device, snapshot.round_index)
         is_mean = snapshot.device == CONSENSUS
@@ -362,7 +362,7 @@ def _subject(snapshot: Snapshot) -> str:
     return f"the {whose} after round {snapshot.round_index}"
 
 
-def _own_figures(common: Evaluation, own: Sequence[Evaluation]) -> dict[str, float | None]:
+def _own_figures(common: Quality, own: Sequence[Quality]) -> dict[str, float | None]:
     """Means over devices of what a model reaches on their own samples, by column."""
     names = common.figures
     means = _means([each.figures for each in own]) if own else dict.fromkeys(names)

@@ -21,7 +21,7 @@ from edgesim.fleet.recording.evaluation import (
     CONSENSUS,
     EvaluationStoppedError,
     Evaluator,
-    with_totals,
+    with_totals_so_far,
 )
 from edgesim.fleet.recording.evaluation_progress import EvaluationProgress
 from edgesim.fleet.recording.fleet_state import FleetFacts, FleetState, Sink
@@ -298,7 +298,7 @@ class Monitor:
             self._directory.drop_snapshots(round_index)
         with self._lock:
             self._fleet = replace(self._with_rows(rows), distances=self._evaluator.distances)
-            self._tell("evaluated", with_totals(rows, snapshots))
+            self._tell("evaluated", with_totals_so_far(rows, snapshots))
             self._update_sinks()
         if not self._has_warned and (warning := self._warn(self.rows)):
             self._has_warned = True

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from edgesim.hardware.catalog import PROFILES
 from edgesim.hardware.profiles import DeviceProfile
-from edgesim.study.comparison import Comparison, Side
+from edgesim.study.comparison import PrecisionComparison, Side
 from edgesim.study.figures.charts import (
     COLORS,
     PRECISION_COLORS,
@@ -32,7 +32,7 @@ _RATIOS = (  # key, label, marker
 
 
 def catalog_pictures(
-    comparisons: Sequence[Comparison], profiles: Sequence[DeviceProfile] = ()
+    comparisons: Sequence[PrecisionComparison], profiles: Sequence[DeviceProfile] = ()
 ) -> tuple[Picture, ...]:
     """All figures of the catalog's models.
 
@@ -51,7 +51,7 @@ _OWN: tuple[tuple[str, str, Callable[[Side], float]], ...] = (
 )
 
 
-def ratio_picture(comparisons: Sequence[Comparison]) -> Picture:
+def ratio_picture(comparisons: Sequence[PrecisionComparison]) -> Picture:
     """fp32 by 8 bits for every model, by several counts."""
     ratios = [{r.key: r.value for r in precision_ratios(comparison)} for comparison in comparisons]
     rows = range(len(comparisons))
@@ -80,7 +80,7 @@ def ratio_picture(comparisons: Sequence[Comparison]) -> Picture:
 
 
 def memory_picture(
-    comparisons: Sequence[Comparison], profiles: Sequence[DeviceProfile] = ()
+    comparisons: Sequence[PrecisionComparison], profiles: Sequence[DeviceProfile] = ()
 ) -> Picture:
     """Memory that every model needs, beside the memory that devices have."""
     rows = [comparison.own for comparison in comparisons]

@@ -9,11 +9,11 @@ from edgesim.costs.memory_table import MemoryTable
 from edgesim.hardware.energy_tables import ENERGY_TABLES, HOROWITZ_45NM
 from edgesim.study.comparison import (
     WEIGHT_GRADIENTS,
-    Comparison,
     Compression,
     GossipRow,
     OwnRow,
     Precision,
+    PrecisionComparison,
     Side,
 )
 from edgesim.study.energy_costs import silicon_energy
@@ -41,7 +41,7 @@ _ARITHMETICS = ("fp32", *(f"int8, weight gradient {kind}" for kind in WEIGHT_GRA
 _CODE_BITS, _WEIGHT_GRADIENT_BITS = (32, 8, 8, 8), (32, 8, 16, 32)
 
 
-def model_pictures(comparison: Comparison) -> tuple[Picture, ...]:
+def model_pictures(comparison: PrecisionComparison) -> tuple[Picture, ...]:
     """All figures of one model."""
     return (
         compute_picture(comparison),
@@ -51,7 +51,7 @@ def model_pictures(comparison: Comparison) -> tuple[Picture, ...]:
     )
 
 
-def compute_picture(comparison: Comparison) -> Picture:
+def compute_picture(comparison: PrecisionComparison) -> Picture:
     """Products of a step by pass, weighted by bit width."""
     macs = [comparison.fp32.macs, *(comparison.int8[kind].macs for kind in WEIGHT_GRADIENTS)]
 
@@ -78,7 +78,7 @@ def compute_picture(comparison: Comparison) -> Picture:
         )
 
 
-def memory_picture(comparison: Comparison) -> Picture:
+def memory_picture(comparison: PrecisionComparison) -> Picture:
     """Memory by component in both conventions."""
     tables = [comparison.fp32_memory, comparison.int8_memory]
     dense, own = comparison.row("choco", "0 %"), comparison.own
@@ -109,7 +109,7 @@ def memory_picture(comparison: Comparison) -> Picture:
         )
 
 
-def message_picture(comparison: Comparison) -> Picture:
+def message_picture(comparison: PrecisionComparison) -> Picture:
     """Bytes of a message by compression, encoded and by the conventions."""
     rows: list[tuple[str, GossipRow | OwnRow]] = [("dense", comparison.row("choco", "0 %"))]
     if comparison.own.compression != DENSE:
@@ -141,7 +141,7 @@ def message_picture(comparison: Comparison) -> Picture:
         )
 
 
-def energy_picture(comparison: Comparison) -> Picture:
+def energy_picture(comparison: PrecisionComparison) -> Picture:
     """Energy of products alone, and of the whole iteration."""
     works = [comparison.fp32.step_work.total]
     works += [comparison.int8[kind].step_work.total for kind in WEIGHT_GRADIENTS]
@@ -198,7 +198,7 @@ def _draw_messages(
         )
 
 
-def _draw_iterations(axes: Axes, comparison: Comparison) -> None:
+def _draw_iterations(axes: Axes, comparison: PrecisionComparison) -> None:
     """By every table, in both precisions."""
     row = comparison.own
     sides: list[Side] = [row.fp32, row.int8]

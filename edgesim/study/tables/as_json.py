@@ -14,7 +14,7 @@ from edgesim.costs.memory_table import MemoryTable
 from edgesim.hardware.energy_tables import ENERGY_TABLES
 from edgesim.study.answer import Answer
 from edgesim.study.changes import Change
-from edgesim.study.comparison import Comparison, Side
+from edgesim.study.comparison import PrecisionComparison, Side
 from edgesim.study.iteration import DeviceCosts, DeviceTime, IterationCosts
 from edgesim.study.side_by_side import Pair
 from edgesim.study.tables.ratio import Ratio
@@ -84,7 +84,7 @@ def answer_record(answer: Answer) -> dict[str, Any]:
     }
 
 
-def comparison_record(comparison: Comparison, ratios: Sequence[Ratio]) -> dict[str, Any]:
+def comparison_record(comparison: PrecisionComparison, ratios: Sequence[Ratio]) -> dict[str, Any]:
     """fp32 against 8 bits of one model."""
     setting = comparison.setting
     return {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from edgesim.hardware.energy_tables import ENERGY_TABLES
-from edgesim.study.comparison import COMPRESSIONS, WEIGHT_GRADIENTS, Comparison, GossipRow
+from edgesim.study.comparison import COMPRESSIONS, WEIGHT_GRADIENTS, GossipRow, PrecisionComparison
 from edgesim.study.precision_ratios import precision_ratios
 from edgesim.study.tables.ratio import Ratio, quotient_column, times
 from edgesim.study.tables.table import Table
@@ -14,7 +14,9 @@ from edgesim.study.tables.units import with_one_unit
 _IN_OTHER_TABLES = ("faithful_", "iteration_")
 
 
-def comparison_tables(comparison: Comparison, ratios: Sequence[Ratio]) -> tuple[Table, ...]:
+def comparison_tables(
+    comparison: PrecisionComparison, ratios: Sequence[Ratio]
+) -> tuple[Table, ...]:
     """fp32 against 8 bits: the ratios with their arithmetic, then every algorithm."""
     return (
         ratio_table(
@@ -40,7 +42,7 @@ def ratio_table(title: str, ratios: Iterable[Ratio]) -> Table:
     return Table(title, ("", "ratio", "arithmetic"), tuple(rows), tuple(notes))
 
 
-def gossip_table(comparison: Comparison) -> Table:
+def gossip_table(comparison: PrecisionComparison) -> Table:
     """Memory, message and energy by algorithm and compression."""
     prices, setting = next(iter(ENERGY_TABLES)), comparison.setting
     columns = _quotients(comparison.rows, prices)
@@ -60,7 +62,7 @@ def gossip_table(comparison: Comparison) -> Table:
     )
 
 
-def catalog_tables(comparisons: Sequence[Comparison]) -> tuple[Table, ...]:
+def catalog_tables(comparisons: Sequence[PrecisionComparison]) -> tuple[Table, ...]:
     """Every model: its MACs, then memory, message and energy in fp32 and 8 bits."""
     batch, prices = comparisons[0].setting.batch_size, next(iter(ENERGY_TABLES))
     names = [model_name(comparison) for comparison in comparisons]
@@ -88,12 +90,12 @@ def catalog_tables(comparisons: Sequence[Comparison]) -> tuple[Table, ...]:
     return tuple(tables)
 
 
-def subject_line(comparison: Comparison) -> str:
+def subject_line(comparison: PrecisionComparison) -> str:
     """Model and batch."""
     return f"{model_name(comparison)}, batch {comparison.setting.batch_size}"
 
 
-def model_name(comparison: Comparison) -> str:
+def model_name(comparison: PrecisionComparison) -> str:
     """Model and image."""
     _, height, width = comparison.setting.image_shape
     return f"{comparison.setting.name} {height}x{width}"
@@ -117,7 +119,7 @@ def _quotients(rows: Sequence[GossipRow], prices: str) -> dict[str, list[str]]:
     }
 
 
-def _work_table(comparisons: Sequence[Comparison]) -> Table:
+def _work_table(comparisons: Sequence[PrecisionComparison]) -> Table:
     """MACs by pass, and what 8 bits save of them by bit width."""
     rows = []
     for comparison in comparisons:
