@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from shlex import quote
 from time import perf_counter
 from typing import Any
 
@@ -44,11 +42,10 @@ from edgesim.fleet.recording.summary import summarise, write_devices
 from edgesim.fleet.recording.view import View, say
 from edgesim.fleet.recovery.checkpoints import NoSoundCheckpointError
 from edgesim.fleet.recovery.completeness import check_evaluations, check_finished, check_rounds
-from edgesim.fleet.recovery.rounds_in_words import rounds_kept, starting_rounds
 from edgesim.fleet.session import session
 from edgesim.fleet.sites_of_nodes import with_sites_of_nodes
+from edgesim.fleet.stops import Advice, count_restart, note_stop, starting_rounds
 from edgesim.fleet.transport.network import EnvelopesLostError
-from edgesim.program import program
 from edgesim.results.own_sources import source_reader, write_sources
 from edgesim.results.run_directory import RunDirectory
 from edgesim.results.run_files import ABOUT, STOPPED_BY, RunDirectoryError
@@ -58,8 +55,6 @@ from edgesim.storage.space import StorageError, WaitForSpace
 from edgesim.system import usable_cpus
 
 MOST_NAMES = 64  # of devices, that are shown when a run begins
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +232,10 @@ class _Run:
         """Where what happens is said."""
         return self.view.console
 
+    @property
+    def _advice(self) -> Advice:
+        return Advice(self.directory, self.prepared.scenario.fleet, self.address, self.console)
+
     def do(self, *, recover: bool) -> RunResult:
         full_disk = FullDisk()
         directory = self.directory.patient(WaitForSpace(full_disk.told_by("driver")))
@@ -307,8 +306,8 @@ class _Run:
             monitor.close()
             if has_started:
                 can_go_on = not isinstance(error, OwnCodeError | DivergedError)
-                self._note_stop(error, can_go_on=can_go_on)
-                self._tell_how_to_resume(monitor.rounds_done, can_go_on=can_go_on)
+                note_stop(self.directory, error, can_go_on=can_go_on)
+                self._advice.end(monitor.rounds_done, can_go_on=can_go_on)
             raise
 
     def _sinks_of_ray(self) -> list[Sink]:
@@ -319,70 +318,17 @@ class _Run:
         name = PurePath(self.directory.place).name
         return [RayMetrics(name, self.prepared.scenario.metrics.most_devices)]
 
-    def _note_stop(self, error: BaseException, *, can_go_on: bool) -> None:
-        """Note an error that stops the run; not an interruption by a person or the system."""
-        if isinstance(error, EdgesimError):
-            entry = {"error": str(error).partition("\n")[0], "can_go_on": can_go_on}
-            self._note(lambda _: {STOPPED_BY: entry})
-
-    def _count_restart(self) -> None:
-        """Count an actor that was restarted."""
-        self._note(lambda was: {"actor_restarts": was.get("actor_restarts", 0) + 1})
-
-    def _note(self, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-        """Change entries of environment.json at once: this process may be killed itself."""
-        try:
-            if self.directory.has(ABOUT):
-                environment = self.directory.read_json("environment.json")
-                self.directory.write_json("environment.json", environment | change(environment))
-        except EdgesimError as error:
-            _log.warning("environment.json could not be changed: %s", error)
-
     @contextmanager
     def _can_be_resumed(self, monitor: Monitor) -> Iterator[None]:
         """Context of the end of a run: `resume` repeats what is interrupted there."""
         try:
             yield
         except (KeyboardInterrupt, StorageError) as error:
-            self._note_stop(error, can_go_on=True)
+            note_stop(self.directory, error, can_go_on=True)
             with suppress(EdgesimError):  # the place can't be reached: that was the error
                 if self.directory.has(ABOUT) and not self.directory.has("summary.json"):
-                    self._say_how_to_resume(monitor.rounds_done)
+                    self._advice.say_how_to_resume(monitor.rounds_done)
             raise
-
-    def _say_how_to_resume(self, rounds_done: int | None) -> None:
-        """Say what goes on with the run, and from where."""
-        there = "" if self.address is None else f" --address {self.address}"
-        num_devices = self.prepared.scenario.fleet.num_devices
-        if rounds_done is not None:  # when the fleet was last looked at
-            rounds_done = max(rounds_done, min(self.directory.newest_checkpoints(num_devices)))
-        said = "stopped" if rounds_done is None else f"stopped after round {rounds_done}"
-        command = f"{program()} resume {quote(self.directory.place)}{there}"
-        say(self.console, f"{said}; go on with: {command}")
-        say(self.console, f"it goes on from {starting_rounds(self.directory, num_devices)}")
-
-    def _tell_how_to_resume(self, rounds_done: int | None, *, can_go_on: bool) -> None:
-        """Join what is recorded, and say what to do, if the run's folder is still there.
-
-        A run that one's own code has stopped, or that has diverged, would stop there again.
-        """
-        place, fleet = self.directory.place, self.prepared.scenario.fleet
-        num_devices = fleet.num_devices
-        try:
-            if not self.directory.has(ABOUT):
-                said = "stopped" if rounds_done is None else f"stopped after round {rounds_done}"
-                say(self.console, f"{said}; {place} is gone, and what was recorded with it")
-                return
-            if can_go_on:
-                self._say_how_to_resume(rounds_done)
-            self.directory.merge_rounds(fleet.names)
-            if not can_go_on:
-                say(
-                    self.console,
-                    f"stopped; {rounds_kept(self.directory, num_devices)} are kept: {place}",
-                )
-        except EdgesimError as error:
-            _log.warning("what was recorded is kept in parts: %s", error)
 
     @contextmanager
     def _fleet(self, monitor: Monitor, *, recover: bool) -> Iterator[Fleet]:
@@ -408,7 +354,7 @@ class _Run:
 
             def on_restart(devices: range) -> None:
                 monitor.note_restart(devices)
-                self._count_restart()
+                count_restart(self.directory)
 
             fleet = launch.RayFleet(
                 plan,
