@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 from itertools import product
 from math import prod
 from pathlib import Path
@@ -15,6 +14,7 @@ from pydantic import Field, ValidationError
 from yaml.nodes import MappingNode, Node
 
 from edgesim.errors import ScenarioError, did_you_mean
+from edgesim.scenario.cell_names import cell_names
 from edgesim.scenario.files import (
     checked_scenario,
     compose_scenario,
@@ -45,9 +45,7 @@ from edgesim.scenario.strict_yaml import (
 KEY = "sweep"
 TARGETS = "paper."  # begins keys that only stand beside a result
 MOST_CELLS = 10_000
-BASE = "base"  # cell that has no setting of its own
 _BY_SETTINGS = "by settings that the file has anyway; keep one of the two"
-_LONGEST_NAME = 120  # characters of a cell's folder
 _AXIS = "a mapping from keys to lists of values, such as {gossip.algorithm: [choco, deepsqueeze]}"
 _CELLS = "a list of mappings, such as [{seed: 1, training.epochs: 5}, {seed: 2}]"
 _Values = Annotated[tuple[Any, ...], Field(strict=False, min_length=1)]
@@ -133,7 +131,7 @@ def parse_sweep(
     settings = list(_settings(section, place(pair[0].start_mark)))
     keys = tuple(dict.fromkeys(key for cell in settings for key in cell))
     _check_has_effect(overrides, settings, origin)
-    names = _names([_trained(cell) for cell in settings], keys)
+    names = cell_names([_trained(cell) for cell in settings], keys)
     cells = tuple(
         Cell(cell_name, _written(cell), _scenario(base, folder, cell_name, cell, name))
         for cell_name, cell in zip(names, settings, strict=True)
@@ -383,48 +381,3 @@ def _absolute(key: str, value: object, folder: Path) -> object:
 def _trained(cell: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of a cell without what only stands beside its result."""
     return {key: value for key, value in cell.items() if not key.startswith(TARGETS)}
-
-
-def _names(settings: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> list[str]:
-    """Names of cells: key=value for each key, keys as short as tells them apart.
-
-    Raises:
-        ScenarioError: two cells have the same settings.
-    """
-    short = short_keys(keys)
-    names = []
-    for cell in settings:
-        name = ",".join(f"{short[key]}={_in_name(value)}" for key, value in cell.items()) or BASE
-        if len(name) > _LONGEST_NAME:
-            name = f"{name[: _LONGEST_NAME - 9]}-{_digest(cell)}"
-        names.append(name)
-    for place_in_list, name in enumerate(names):
-        same = names.index(name)
-        if same != place_in_list and settings[same] == settings[place_in_list]:
-            raise ScenarioError(f"sweep: the cell {name} is there twice; keep one of the two")
-    unclear = {name for name in names if names.count(name) > 1}
-    return [
-        f"{name}-{_digest(cell)}" if name in unclear else name
-        for name, cell in zip(names, settings, strict=True)
-    ]
-
-
-def short_keys(keys: Sequence[str]) -> dict[str, str]:
-    """Of each key the last parts, as many as tell it from the others."""
-    short = {}
-    for key in keys:
-        parts = key.split(".")
-        for length in range(1, len(parts) + 1):
-            short[key] = ".".join(parts[-length:])
-            if sum(other.split(".")[-length:] == parts[-length:] for other in keys) == 1:
-                break
-    return short
-
-
-def _in_name(value: object) -> str:
-    text = value if isinstance(value, str) else in_yaml(value)
-    return re.sub(r"[^A-Za-z0-9._+-]+", "-", text.strip("{}[]")) or "-"
-
-
-def _digest(cell: Mapping[str, Any]) -> str:
-    return blake2b(in_yaml(dict(cell)).encode(), digest_size=4).hexdigest()

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from edgesim.api.costs import Costs, costs_of
 from edgesim.api.display import tables_html
 from edgesim.api.scenarios import ScenarioLike, errors_of_python, name_of, written_overrides
+from edgesim.scenario.cell_names import short_keys
 from edgesim.scenario.strict_yaml import ARGUMENT, ONLY_ARGUMENT
-from edgesim.scenario.sweep import TARGETS, Cell, Sweep, chosen, short_keys
+from edgesim.scenario.sweep import TARGETS, Cell, Sweep, chosen
 from edgesim.study.report import write_json
 from edgesim.study.tables.as_json import FORMAT, answer_record
 from edgesim.study.tables.table import Table

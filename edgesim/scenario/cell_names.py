@@ -1,0 +1,59 @@
+"""Names of a sweep's cells, which are their folders' too."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from typing import Any
+
+from edgesim.errors import ScenarioError
+from edgesim.scenario.plain import in_yaml
+
+BASE = "base"  # cell that has no setting of its own
+_LONGEST_NAME = 120  # characters of a cell's folder
+
+
+def cell_names(settings: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> list[str]:
+    """Names of cells: key=value for each key, keys as short as tells them apart.
+
+    Raises:
+        ScenarioError: two cells have the same settings.
+    """
+    short = short_keys(keys)
+    names = []
+    for cell in settings:
+        name = ",".join(f"{short[key]}={_in_name(value)}" for key, value in cell.items()) or BASE
+        if len(name) > _LONGEST_NAME:
+            name = f"{name[: _LONGEST_NAME - 9]}-{_digest(cell)}"
+        names.append(name)
+    for place_in_list, name in enumerate(names):
+        same = names.index(name)
+        if same != place_in_list and settings[same] == settings[place_in_list]:
+            raise ScenarioError(f"sweep: the cell {name} is there twice; keep one of the two")
+    unclear = {name for name in names if names.count(name) > 1}
+    return [
+        f"{name}-{_digest(cell)}" if name in unclear else name
+        for name, cell in zip(names, settings, strict=True)
+    ]
+
+
+def short_keys(keys: Sequence[str]) -> dict[str, str]:
+    """Of each key the last parts, as many as tell it from the others."""
+    short = {}
+    for key in keys:
+        parts = key.split(".")
+        for length in range(1, len(parts) + 1):
+            short[key] = ".".join(parts[-length:])
+            if sum(other.split(".")[-length:] == parts[-length:] for other in keys) == 1:
+                break
+    return short
+
+
+def _in_name(value: object) -> str:
+    text = value if isinstance(value, str) else in_yaml(value)
+    return re.sub(r"[^A-Za-z0-9._+-]+", "-", text.strip("{}[]")) or "-"
+
+
+def _digest(cell: Mapping[str, Any]) -> str:
+    return blake2b(in_yaml(dict(cell)).encode(), digest_size=4).hexdigest()
