@@ -4,6 +4,7 @@ from edgesim.gossip.algorithm import Algorithm, GossipState, OutEdge, Place, Sha
 from edgesim.gossip.all_reduce import AllReduce
 from edgesim.gossip.bagua_decentralized import BaguaDecentralized
 from edgesim.gossip.bagua_low_precision import BaguaLowPrecision
+from edgesim.gossip.beer import Beer
 from edgesim.gossip.choco import Choco
 from edgesim.gossip.choco_iclr import ChocoIclr
 from edgesim.gossip.choco_numerator import ChocoNumerator
@@ -24,6 +25,7 @@ __all__ = [
     "AllReduce",
     "BaguaDecentralized",
     "BaguaLowPrecision",
+    "Beer",
     "Choco",
     "ChocoIclr",
     "ChocoNumerator",

@@ -115,6 +115,10 @@ ALGORITHMS = Catalog(
             "edgesim.gossip.gradient_tracking:GradientTracking",
             "Gradient tracking: two vectors a message, the corrected model and the corrected step",
         ),
+        "beer": Shipped(
+            "edgesim.gossip.beer:Beer",
+            "BEER: gradient tracking that sends compressed differences of model and tracker",
+        ),
         "momentum_tracking": Shipped(
             "edgesim.gossip.momentum_tracking:MomentumTracking",
             "Momentum Tracking: two vectors a message, the model and the corrected momentum",

@@ -15,6 +15,7 @@ INT8 = "model={name: small_cnn, precision: int8, quantization: {backend: referen
 EIGHT_BITS = "compressor: {kind: min_max_uint8}"
 MIX_FIRST = {
     "dcd": (RING, f"gossip={{algorithm: dcd, {EIGHT_BITS}}}"),
+    "beer": (f"gossip={{algorithm: beer, averaging_rate: 0.2, {EIGHT_BITS}}}",),
     "choco_iclr": (f"gossip={{algorithm: choco_iclr, averaging_rate: 0.2, {EIGHT_BITS}}}",),
     "momentum_tracking": ("gossip={algorithm: momentum_tracking}",),
     "bagua_low_precision": (RING, "gossip={algorithm: bagua_low_precision}"),

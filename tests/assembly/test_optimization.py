@@ -24,6 +24,7 @@ class Rates:
 """
 RING = "topology.kind=ring"
 NEED_RATES = {
+    "beer": ("gossip={algorithm: beer, averaging_rate: 0.2}",),
     "d2": (RING, "gossip={algorithm: d2, averaging_rate: 0.9}"),
     "gradient_tracking": ("gossip={algorithm: gradient_tracking}",),
     "momentum_tracking": ("gossip={algorithm: momentum_tracking}",),

@@ -42,6 +42,7 @@ def tried(gossip, topology="ring"):
         "algorithm: gradient_push",
         "algorithm: d2, averaging_rate: 0.9",
         "algorithm: gut",
+        f"algorithm: beer, averaging_rate: 0.3, {TOP_K}",
         "algorithm: gradient_tracking",
         "algorithm: momentum_tracking",
     ],

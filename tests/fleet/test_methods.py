@@ -15,6 +15,10 @@ METHODS = {
     "choco_iclr": (
         "gossip={algorithm: choco_iclr, averaging_rate: 0.2, compressor: {kind: top_k, keep: 0.2}}",
     ),
+    "beer": (
+        "gossip={algorithm: beer, averaging_rate: 0.2, compressor: {kind: top_k, keep: 0.2}}",
+        "training.schedule={milestones: [1]}",
+    ),
     "d2": (RING, "gossip={algorithm: d2, averaging_rate: 0.9}"),
     "gradient_tracking": ("gossip={algorithm: gradient_tracking}",),
     "momentum_tracking": (

@@ -28,6 +28,7 @@ GRAPHS = {  # that an algorithm can use, which needs the same devices in each ro
     "all_reduce": ("directed_ring",),
     "bagua_decentralized": ("complete",),
     "bagua_low_precision": ("ring",),
+    "beer": ("ring", "directed_ring", "complete", "exponential"),
     "choco_iclr": TWO_WAYS,
     "d2": TWO_WAYS,
     "dcd": TWO_WAYS,
@@ -206,7 +207,7 @@ def _optimizer(rng):
 
 def _gossip(rng, algorithm):
     gossip = {"algorithm": algorithm}
-    if algorithm in ("choco", "choco_numerator", "deepsqueeze"):
+    if algorithm in ("beer", "choco", "choco_numerator", "deepsqueeze"):
         gossip["averaging_rate"] = rng.choice((0.05, 0.2, 1.0))
         gossip["compressor"] = _compressor(rng)
     elif algorithm == "dcd" and rng.random() < 0.7:

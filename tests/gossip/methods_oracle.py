@@ -108,6 +108,24 @@ def tracking_as_published(X, W, rates, gradient: Gradient):
         yield X
 
 
+def beer(X, W, rates, gradient: Gradient, eta, C: Rows):
+    """Zhao et al. 2022, Algorithm 1, with V of gradients; X_hat starts at 0, V_hat at C(V).
+
+    C commutes with a change of units, as top-k does.
+    """
+    L = W - np.eye(len(W))
+    X_hat = np.zeros_like(X)
+    V = G = gradient(X)
+    V_hat = np.stack([C(row) for row in V])
+    for gamma in rates:
+        X = X + eta * L @ X_hat - gamma * V
+        X_hat = X_hat + np.stack([C(row) for row in X - X_hat])
+        G, G_before = gradient(X), G
+        V = V + eta * L @ V_hat + G - G_before
+        V_hat = V_hat + np.stack([C(row) for row in V - V_hat])
+        yield X
+
+
 def momentum_tracking(X, W, rates, gradient: Gradient, beta):
     """[MT] `MTOptimizer`; momentum and correction start at zero."""
     M, C = np.zeros_like(X), np.zeros_like(X)

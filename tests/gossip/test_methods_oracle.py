@@ -15,6 +15,7 @@ from edgesim.assembly.own_calls import flat_vectors
 from edgesim.compression import Identity, TopK
 from edgesim.gossip import (
     D2,
+    Beer,
     ChocoIclr,
     GlobalUpdateTracking,
     GradientTracking,
@@ -91,6 +92,24 @@ def test_gradient_tracking(seed, eta):
     X, gradient = problem(n, seed)
     expected = oracle.gradient_tracking(X, oracle.lazy(W, eta), RATES, gradient)
     assert_follows(made(GradientTracking, averaging_rate=eta), X, W, RATES, gradient, expected)
+
+
+@pytest.mark.parametrize("keep", [None, 0.3])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_beer(seed, keep):
+    n, W = graph(seed, symmetric=seed % 2 == 0)
+    X, gradient = problem(n, seed)
+    C = gossip_oracle.identity if keep is None else gossip_oracle.top_k(LAYOUT.sizes, keep)
+    compressor = IDENTITY if keep is None else TopK(keep=keep, values="fp64")
+    eta = 0.6 if keep is None else 0.1
+    algorithm = made(Beer, compressor=compressor, averaging_rate=eta)
+    expected = oracle.beer(X, W, RATES, gradient, eta, C)
+    fleet = assert_follows(algorithm, X, W, RATES, gradient, expected)
+    p = np.stack([state.p.numpy() for state in fleet.states])
+    S = gossip_oracle.off_diagonal(W) @ p
+    np.testing.assert_allclose([state.S.numpy() for state in fleet.states], S, atol=TOLERANCE)
+    for state in fleet.states:
+        assert flat_vectors(state, D) / 2 - 1 == algorithm.buffers(2, 2).kept  # in float64
 
 
 class HeavyBall:
@@ -228,6 +247,19 @@ def test_without_compression_choco_iclr_combines_then_adapts(seed):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+def test_without_skew_beer_is_choco_in_the_order_of_2020(seed):
+    """Limit case: with equal gradients trackers are equal, and cancel in what neighbours mix."""
+    n, W = graph(seed)
+    X, _ = problem(n, seed)
+    top_k = TopK(keep=0.3, values="fp64")
+    G = np.random.default_rng(seed).normal(size=(1, D)).repeat(n, axis=0)
+    rows = gossip_oracle.top_k(LAYOUT.sizes, 0.3)
+    choco = oracle.choco_iclr(X, W, RATES, lambda _: G, 0.1, rows)
+    algorithm = made(Beer, compressor=top_k, averaging_rate=0.1)
+    assert_follows(algorithm, X, W, RATES, lambda _: G, choco)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_relay_sgd_gives_the_exact_mean_after_as_many_rounds_as_the_tree_is_wide(seed):
     tree, rng = random_tree(seed), np.random.default_rng(seed)
     n, W = len(tree), weights_of(tree)
@@ -251,13 +283,13 @@ def test_relay_sgd_of_two_devices_is_all_reduce():
 
 
 @pytest.mark.parametrize(
-    "kind", [ChocoIclr, D2, GradientTracking, MomentumTracking, GlobalUpdateTracking]
+    "kind", [Beer, ChocoIclr, D2, GradientTracking, MomentumTracking, GlobalUpdateTracking]
 )
 def test_the_mean_moves_by_the_mean_step_alone(kind):
     """What gossip must not change: the mean of the models."""
     n, W = graph(5)
     X, gradient = problem(n, 5)
-    options = {"averaging_rate": 1.0} if kind is ChocoIclr else {}
+    options = {"averaging_rate": 1.0} if kind in {Beer, ChocoIclr} else {}
     fleet = AlgorithmFleet(made(kind, **options), X, W, LAYOUT)
     for gamma in RATES:
         before = fleet.X
@@ -281,15 +313,19 @@ def test_corrections_bring_devices_with_unlike_data_to_one_point():
     assert spread(oracle.d2(X, W, rates, gradient)) < 1e-8
     assert spread(oracle.gradient_tracking(X, W, rates, gradient)) < 1e-8
     assert spread(oracle.momentum_tracking(X, W, rates, gradient, 0.5)) < 1e-8
+    top_k = gossip_oracle.top_k(LAYOUT.sizes, 0.3)
+    assert spread(oracle.choco_iclr(X, W, rates, gradient, 0.2, top_k)) > 1e-3
+    assert spread(oracle.beer(X, W, rates, gradient, 0.2, top_k)) < 1e-8
 
 
 @pytest.mark.parametrize("factor", [0.1, 5.0])
-@pytest.mark.parametrize("kind", [D2, GradientTracking, MomentumTracking])
+@pytest.mark.parametrize("kind", [Beer, D2, GradientTracking, MomentumTracking])
 def test_devices_that_agree_stay_together_at_a_new_rate(kind, factor):
     """The correction is of the new rate; with an old one they would move apart by 0.1 and more."""
     n, W = graph(5)
     X, gradient = problem(n, 5)
-    fleet = AlgorithmFleet(made(kind), X, oracle.lazy(W, 0.9), LAYOUT)
+    options = {"averaging_rate": 0.6} if kind is Beer else {}
+    fleet = AlgorithmFleet(made(kind, **options), X, oracle.lazy(W, 0.9), LAYOUT)
     for gamma in [0.05] * 1000 + [0.05 * factor] * 50:
         fleet.step(gradient, gamma)
         fleet.absorb(fleet.send(oracle.lazy(W, 0.9)))
@@ -297,7 +333,7 @@ def test_devices_that_agree_stay_together_at_a_new_rate(kind, factor):
 
 
 @pytest.mark.parametrize("offset", [0, 1, 2, 3])
-@pytest.mark.parametrize("kind", [D2, GradientTracking, MomentumTracking])
+@pytest.mark.parametrize("kind", [Beer, D2, GradientTracking, MomentumTracking])
 def test_devices_that_agree_stay_together_if_the_rate_changes_between_two_exchanges(kind, offset):
     """Of four local steps `offset` are still of the old rate, and s and c are sums over all four.
 
@@ -306,7 +342,8 @@ def test_devices_that_agree_stay_together_if_the_rate_changes_between_two_exchan
     """
     n, W = graph(5)
     X, gradient = problem(n, 5)
-    fleet = AlgorithmFleet(made(kind), X, oracle.lazy(W, 0.9), LAYOUT)
+    options = {"averaging_rate": 0.6} if kind is Beer else {}
+    fleet = AlgorithmFleet(made(kind, **options), X, oracle.lazy(W, 0.9), LAYOUT)
     change, spread = 300 * 4 + offset, []
     for t in range(change + 40 * 4):
         fleet.step(gradient, 0.02 if t < change else 0.002)

@@ -11,6 +11,7 @@ from edgesim.compression import Identity
 from edgesim.gossip import (
     D2,
     BaguaDecentralized,
+    Beer,
     ChocoIclr,
     Dcd,
     GlobalUpdateTracking,
@@ -34,6 +35,7 @@ def ring(n):
     [
         (Dcd, ring(8), {}),
         (ChocoIclr, ring(8), {"averaging_rate": 1.0}),
+        (Beer, ring(8), {"averaging_rate": 1.0}),
         (MomentumTracking, ring(8), {}),
         (GlobalUpdateTracking, ring(8), {}),
         (GlobalUpdateTracking, ring(8), {"mu": 0.06, "momentum": 0.9}),
