@@ -4,7 +4,8 @@
 
 A run that the file has already, by its digest, is replaced; others stay. Of each run it keeps the
 evaluations of the averaged model, at the end also those of all devices and those as the authors
-evaluate, after 50 more rounds of gossip. Of an unfinished run it keeps the evaluations so far.
+evaluate, after 50 more rounds of gossip; and digests of the run, of its samples and of edgesim's
+code, as far as its version noted them. Of an unfinished run it keeps the evaluations so far.
 """
 
 from __future__ import annotations
@@ -32,11 +33,14 @@ def cell(run: Run, processor: str) -> dict[str, Any]:
     if rows.empty:
         raise SystemExit(f"{run.path}: has no evaluation yet; leave it out")
     done = [_evaluation(of_round) for _, of_round in rows.groupby("round")]
+    environment = json.loads((run.path / "environment.json").read_text())
     kept = {
         "cell": run.path.name,
         "finished": run.is_finished,
         "run_digest": json.loads((run.path / "run.json").read_text())["run_digest"],
         "processor": processor,
+        "samples": environment.get("samples"),
+        "code": environment.get("code"),
         "evaluations": done,
         "rounds": int(rows["round"].max()),
         "sent_bytes": int(rows.loc[rows["model"] == "consensus", "total_sent_bytes"].iloc[-1]),

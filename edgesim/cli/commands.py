@@ -352,7 +352,10 @@ def sweep(
     ] = None,
     out: Annotated[
         str | None,
-        typer.Option(help="Folder of the sweep, a path or a URI; default runs/<name>."),
+        typer.Option(
+            help="Folder of the sweep, a path or a URI; default runs/<name>, with --scale "
+            "runs/<name>-scale-<scale>."
+        ),
     ] = None,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Cells at once; default: one for each core.")

@@ -59,7 +59,7 @@ def show_sweep(
         file: scenario with a block `sweep`.
         overrides: each `key.path=value`.
         only: each `key.path=value`; cells without one of them are not run.
-        out: folder of the sweep; None: runs/<name>.
+        out: folder of the sweep; None: runs/<name>, with a scale runs/<name>-scale-<scale>.
         workers: cells at once; None: one for each core.
         address: of a Ray cluster that runs the cells; None: this machine does.
         console: to print on.

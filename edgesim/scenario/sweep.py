@@ -90,12 +90,14 @@ class Sweep:
         keys: in which cells differ, in the order of the file.
         cells: all of them; each passed the checks that need no data.
         left_out: names of cells that are not to be run now.
+        scale: share of their length that the cells are trained for.
     """
 
     name: str
     keys: tuple[str, ...]
     cells: tuple[Cell, ...]
     left_out: frozenset[str] = frozenset()
+    scale: float = 1.0
 
     @property
     def wanted(self) -> tuple[Cell, ...]:
@@ -195,7 +197,7 @@ def scaled_sweep(sweep: Sweep, scale: float, origin: str = "--scale") -> Sweep:
     cells = [replace(cell, scenario=scaled(cell.scenario, scale, origin)) for cell in sweep.cells]
     wanted = [cell for cell in cells if cell.name not in sweep.left_out]
     _check_distinct(wanted, f"{origin} {scale:g}", "by this scale; leave one of the two out")
-    return replace(sweep, cells=tuple(cells))
+    return replace(sweep, cells=tuple(cells), scale=scale)
 
 
 def sweep_guide() -> list[KeyGuide]:

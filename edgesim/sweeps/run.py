@@ -74,7 +74,8 @@ def sweep(
         sweep: the block `sweep`, with the keys `grid`, `zip`, `list`; None: that of the scenario.
         only: values by key; only cells that have all of them are run. None: all cells.
         scale: shortens the training of all cells to this share, as in `edgesim.run`.
-        out: folder of the sweep; the same one goes on. Default: runs/<name>.
+        out: folder of the sweep; the same one goes on. Default: runs/<name>,
+            with a scale runs/<name>-scale-<scale>.
         workers: cells at once; None: one for each core, of the cluster if there is one.
         address: of a running Ray cluster whose nodes all reach `out`; None: this machine.
         on_event: called with what happens to cells.
@@ -164,7 +165,8 @@ def read_sweep(
 
 def default_place(planned: Sweep) -> Path:
     """Folder of a sweep without a name of its own: always the same one, so that it goes on."""
-    return Path("runs") / planned.name
+    shorter = "" if planned.scale == 1 else f"-scale-{planned.scale:g}"
+    return Path("runs") / f"{planned.name}{shorter}"
 
 
 def check_cells(planned: Sweep, name: str, finished: Collection[str] = ()) -> list[str]:

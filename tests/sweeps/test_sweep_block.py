@@ -12,7 +12,7 @@ from edgesim.scenario import load_scenario
 from edgesim.scenario.shipped import shipped_scenarios
 from edgesim.scenario.strict_yaml import ONLY_ARGUMENT
 from edgesim.scenario.sweep import SweepSection, chosen, parse_sweep, scaled_sweep
-from edgesim.sweeps.run import read_sweep
+from edgesim.sweeps.run import default_place, read_sweep
 
 QUICKSTART = shipped_scenarios()["quickstart"]
 
@@ -249,3 +249,13 @@ def test_cells_that_a_scale_makes_equal_are_refused():
         scaled_sweep(planned, 0.1)
     one = chosen(planned, ["training.epochs=10"], "quickstart")
     assert [cell.scenario.training.epochs for cell in scaled_sweep(one, 0.1).wanted] == [1]
+
+
+def test_a_shorter_sweep_has_a_folder_of_its_own():
+    """So the same file at another scale need not be given another folder by hand."""
+    planned = read_sweep("quickstart", {"grid": {"seed": [1, 2]}})
+    places = [default_place(planned), *(default_place(scaled_sweep(planned, s)) for s in (1, 0.25))]
+    assert [place.as_posix() for place in places] == [
+        *("runs/quickstart", "runs/quickstart"),
+        "runs/quickstart-scale-0.25",
+    ]
