@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from inspect import Parameter
 
 from edgesim.assembly.options import Option
 from edgesim.errors import EdgesimError, did_you_mean
@@ -48,6 +50,7 @@ def kind_table(
     description: str,
     options: Mapping[str, Option],
     also: Collection[str] = (),
+    arguments: Mapping[str, Parameter] | None = None,
 ) -> Table:
     """Keys of a part that chooses a section, with an example.
 
@@ -57,6 +60,8 @@ def kind_table(
         description: one line about the entry.
         options: of the entry, by name.
         also: keys of the section to show in the example.
+        arguments: all that the entry takes, where a key of the section whose default is null is
+            one that not every entry has: it has the entry's default, or is left out.
     """
     example = example_of_kind(holder, name, also)
     if needed := {n: o.example for n, o in options.items() if o.is_required}:
@@ -69,10 +74,26 @@ def kind_table(
     notes = [f"example: {written}"]
     notes += [f"more: edgesim list keys {e.key}" for e in chosen if e.slot.sections]
     chosen = [entry for entry in chosen if entry.key != f"{holder}.options"]
+    if arguments is not None:
+        chosen = [fitted for entry in chosen for fitted in _fitted(entry, arguments)]
     if not chosen and not options:
         return Table(f"{name}: {description}", ("",), (("it has no options",),), tuple(notes))
     rows = _option_rows(f"{holder}.options", options)
     return _table(f"{name}: {description}", chosen, notes, rows, with_choices=False)
+
+
+def _fitted(entry: KeyGuide, arguments: Mapping[str, Parameter]) -> list[KeyGuide]:
+    """A key as an entry with these arguments has it; none if the entry lacks it."""
+    if entry.default != "null":
+        return [entry]
+    argument = arguments.get(entry.key.rpartition(".")[2])
+    if argument is None:
+        return []
+    if argument.default is None:
+        return [entry]
+    default = None if argument.default is Parameter.empty else in_yaml(argument.default)
+    must_be = entry.must_be.removesuffix(" or null")
+    return [replace(entry, default=default, must_be=must_be)]
 
 
 def value_table(

@@ -82,7 +82,8 @@ def catalog_table(what: What, name: str | None) -> Table:
     holder, _, key = _KEYS[what].rpartition(".")
     options, also = _options(what, name), _given_by_scenario(what, name)
     if name in names_of_sections(holder):
-        return kind_table(holder, name, entries[name], options, also)
+        arguments = parameters_of(catalog.ALGORITHMS[name]) if what == "algorithms" else None
+        return kind_table(holder, name, entries[name], options, also, arguments)
     return value_table(holder, {key: name}, entries[name], _notes(what, name), options)
 
 

@@ -53,6 +53,7 @@ class AllReduce:
         num_devices: n.
     """
 
+    name: ClassVar[str] = "all_reduce"
     keeps_edges: ClassVar[bool] = False
     is_idle_without_edges: ClassVar[bool] = True
     needs_exchanges: ClassVar[NeededExchanges] = "fixed"
@@ -61,7 +62,6 @@ class AllReduce:
     compressor: Compressor
     layout: ParameterLayout
     num_devices: int
-    name: str = "all_reduce"
 
     @staticmethod
     def exchanges(num_devices: int) -> int:

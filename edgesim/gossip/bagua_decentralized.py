@@ -64,6 +64,7 @@ class BaguaDecentralized:
         is_alone: whether that device is the only one of its site.
     """
 
+    name: ClassVar[str] = "bagua_decentralized"
     keeps_edges: ClassVar[bool] = False
     needs_exact_messages: ClassVar[bool] = True
 
@@ -75,7 +76,6 @@ class BaguaDecentralized:
     sites: tuple[int, ...] | None = None
     role: Role = "device"
     is_alone: bool = False
-    name: str = "bagua_decentralized"
 
     @staticmethod
     def exchanges(num_devices: int, sites: object = None) -> int:  # noqa: ARG004

@@ -69,6 +69,7 @@ class BaguaLowPrecision:
         num_peers: other leaders that it exchanges with.
     """
 
+    name: ClassVar[str] = "bagua_low_precision"
     keeps_edges: ClassVar[bool] = False
     mixes_first: ClassVar[bool] = True
 
@@ -79,7 +80,6 @@ class BaguaLowPrecision:
     sites: tuple[int, ...] | None = None
     role: Role = "device"
     num_peers: int = 2
-    name: str = "bagua_low_precision"
 
     @staticmethod
     def exchanges(num_devices: int, sites: object = None) -> int:  # noqa: ARG004

@@ -57,6 +57,7 @@ class Beer:
         averaging_rate: eta, which is gamma in the publication.
     """
 
+    name: ClassVar[str] = "beer"
     keeps_edges: ClassVar[bool] = False
     mixes_first: ClassVar[bool] = True
     is_idle_without_edges: ClassVar[bool] = True
@@ -66,7 +67,6 @@ class Beer:
     averaging_rate: float
     compressor: Compressor
     layout: ParameterLayout
-    name: str = "beer"
 
     @property
     def message_layouts(self) -> tuple[ParameterLayout, ...]:

@@ -66,6 +66,7 @@ class Choco:
     Mass: what the sender takes from x, eta w_e u h[e], is exactly what the receiver adds.
     """
 
+    name: ClassVar[str] = "choco"
     keeps_edges: ClassVar[bool] = True
     is_idle_without_edges: ClassVar[bool] = True
 
@@ -77,7 +78,6 @@ class Choco:
     averaging_rate: float
     compressor: Compressor
     layout: ParameterLayout
-    name: str = "choco"
 
     def init(self, x: Tensor, in_weights: Mapping[int, float]) -> ChocoState:  # noqa: ARG002
         """No public copies yet: the first message of an edge creates one, which starts at zero."""

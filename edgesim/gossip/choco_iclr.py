@@ -36,6 +36,7 @@ class ChocoIclr:
     stochastic weights, on which it keeps the mean of x. Any compressor is allowed.
     """
 
+    name: ClassVar[str] = "choco_iclr"
     keeps_edges: ClassVar[bool] = False
     mixes_first: ClassVar[bool] = True
     is_idle_without_edges: ClassVar[bool] = True
@@ -44,7 +45,6 @@ class ChocoIclr:
     averaging_rate: float
     compressor: Compressor
     layout: ParameterLayout
-    name: str = "choco_iclr"
 
     def init(self, x: Tensor, in_weights: Mapping[int, float]) -> FixedGraphChocoState:  # noqa: ARG002
         """Public copies start at zero."""

@@ -51,6 +51,7 @@ class ChocoNumerator:
             and length.
     """
 
+    name: ClassVar[str] = "choco"
     keeps_edges: ClassVar[bool] = True
     is_idle_without_edges: ClassVar[bool] = True
     disagrees: ClassVar[Disagreement] = "where push weights move"
@@ -63,7 +64,6 @@ class ChocoNumerator:
     averaging_rate: float
     compressor: Compressor
     layout: ParameterLayout
-    name: str = "choco"
 
     def init(self, x: Tensor, in_weights: Mapping[int, float]) -> ChocoState:  # noqa: ARG002
         """No public copies yet: the first message of an edge creates one, which starts at zero."""

@@ -47,6 +47,7 @@ class D2:
         compressor: an `Identity` that rounds nothing.
     """
 
+    name: ClassVar[str] = "d2"
     keeps_edges: ClassVar[bool] = False
     is_idle_without_edges: ClassVar[bool] = True
     needs_one_graph: ClassVar[bool] = True
@@ -57,7 +58,6 @@ class D2:
     compressor: Compressor
     layout: ParameterLayout
     averaging_rate: float = 1.0
-    name: str = "d2"
 
     def graph_problem(self, graph: nx.DiGraph[int]) -> str:
         """Reason why the weights of a graph do not let devices come together."""

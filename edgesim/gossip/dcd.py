@@ -46,6 +46,7 @@ class Dcd:
     It averages with one fixed W, equal in both directions, and has no push weights to mend another.
     """
 
+    name: ClassVar[str] = "dcd"
     keeps_edges: ClassVar[bool] = False
     mixes_first: ClassVar[bool] = True
     is_idle_without_edges: ClassVar[bool] = True
@@ -53,7 +54,6 @@ class Dcd:
 
     compressor: Compressor
     layout: ParameterLayout
-    name: str = "dcd"
 
     def init(self, x: Tensor, in_weights: Mapping[int, float]) -> DcdState:
         """All copies start at the common initial model."""

@@ -41,6 +41,7 @@ class DeepSqueeze:
     exactly that.
     """
 
+    name: ClassVar[str] = "deepsqueeze"
     keeps_edges: ClassVar[bool] = False
     is_idle_without_edges: ClassVar[bool] = True
     disagrees: ClassVar[Disagreement] = "everywhere"
@@ -48,7 +49,6 @@ class DeepSqueeze:
     averaging_rate: float
     compressor: Compressor
     layout: ParameterLayout
-    name: str = "deepsqueeze"
 
     def init(self, x: Tensor, in_weights: Mapping[int, float]) -> DeepSqueezeState:  # noqa: ARG002
         """State with delta = 0."""

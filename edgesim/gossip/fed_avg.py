@@ -57,13 +57,13 @@ class FedAvg:
         compressor: an `Identity` that rounds nothing.
     """
 
+    name: ClassVar[str] = "fedavg"
     keeps_edges: ClassVar[bool] = False
     is_idle_without_edges: ClassVar[bool] = True
     needs_exact_messages: ClassVar[bool] = True
 
     compressor: Compressor
     layout: ParameterLayout
-    name: str = "fedavg"
 
     @staticmethod
     def exchanges(num_devices: int) -> int:  # noqa: ARG004

@@ -49,13 +49,13 @@ class FixedGraphChoco:
     only once, so mass is lost. A round without any message is a local step.
     """
 
+    name: ClassVar[str] = "choco"
     keeps_edges: ClassVar[bool] = False
     is_idle_without_edges: ClassVar[bool] = True
 
     averaging_rate: float
     compressor: Compressor
     layout: ParameterLayout
-    name: str = "choco"
 
     def init(self, x: Tensor, in_weights: Mapping[int, float]) -> FixedGraphChocoState:  # noqa: ARG002
         """Public copies start at zero."""

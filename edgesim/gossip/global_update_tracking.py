@@ -70,6 +70,7 @@ class GlobalUpdateTracking:
         compressor: an `Identity` that rounds nothing.
     """
 
+    name: ClassVar[str] = "gut"
     keeps_edges: ClassVar[bool] = False
     is_idle_without_edges: ClassVar[bool] = True
     needs_one_graph: ClassVar[bool] = True
@@ -82,7 +83,6 @@ class GlobalUpdateTracking:
     mu: Annotated[float, Field(ge=0, lt=1)] = 0.9
     momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
     averaging_rate: float = 1.0
-    name: str = "gut"
 
     def init(self, x: Tensor, in_weights: Mapping[int, float]) -> GutState:  # noqa: ARG002
         """State in which all models are equal, so o = x."""

@@ -36,13 +36,13 @@ class GradientPush:
         compressor: an `Identity`, which only sets the format of the values.
     """
 
+    name: ClassVar[str] = "gradient_push"
     keeps_edges: ClassVar[bool] = False
     is_idle_without_edges: ClassVar[bool] = True
 
     averaging_rate: float
     compressor: Compressor
     layout: ParameterLayout
-    name: str = "gradient_push"
 
     def init(self, x: Tensor, in_weights: Mapping[int, float]) -> GossipState:  # noqa: ARG002
         """State of numerator and push weight alone."""

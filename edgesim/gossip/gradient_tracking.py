@@ -52,6 +52,7 @@ class GradientTracking:
         compressor: an `Identity` that rounds nothing.
     """
 
+    name: ClassVar[str] = "gradient_tracking"
     keeps_edges: ClassVar[bool] = False
     is_idle_without_edges: ClassVar[bool] = True
     needs_exchanges: ClassVar[NeededExchanges] = "balanced"
@@ -61,7 +62,6 @@ class GradientTracking:
     compressor: Compressor
     layout: ParameterLayout
     averaging_rate: float = 1.0
-    name: str = "gradient_tracking"
 
     @property
     def message_layouts(self) -> tuple[ParameterLayout, ...]:

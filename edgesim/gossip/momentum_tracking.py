@@ -43,6 +43,7 @@ class MomentumTracking:
         compressor: an `Identity` that rounds nothing.
     """
 
+    name: ClassVar[str] = "momentum_tracking"
     keeps_edges: ClassVar[bool] = False
     mixes_first: ClassVar[bool] = True
     is_idle_without_edges: ClassVar[bool] = True
@@ -53,7 +54,6 @@ class MomentumTracking:
     compressor: Compressor
     layout: ParameterLayout
     averaging_rate: float = 1.0
-    name: str = "momentum_tracking"
 
     @property
     def message_layouts(self) -> tuple[ParameterLayout, ...]:

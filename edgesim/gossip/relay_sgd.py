@@ -54,6 +54,7 @@ class RelaySgd:
         compressor: an `Identity` that rounds nothing.
     """
 
+    name: ClassVar[str] = "relay_sgd"
     keeps_edges: ClassVar[bool] = True
     is_idle_without_edges: ClassVar[bool] = True
     needs_exchanges: ClassVar[NeededExchanges] = "fixed"
@@ -61,7 +62,6 @@ class RelaySgd:
 
     compressor: Compressor
     layout: ParameterLayout
-    name: str = "relay_sgd"
 
     def graph_problem(self, graph: nx.DiGraph[int]) -> str:
         """Reason why a graph is no tree with links both ways."""

@@ -237,7 +237,7 @@ class OtherGossip(GossipSection):
 
     algorithm: Annotated[OwnPart, NamedIn(ALGORITHMS)]
     averaging_rate: AveragingRate | None = Field(
-        default=None, description=f"{_AVERAGING_RATE}; null: the algorithm has none"
+        default=None, description=f"{_AVERAGING_RATE}; null: the algorithm's own, if it has one"
     )
     compressor: CompressorSection = _COMPRESSOR
     options: Options = Field(default_factory=dict, description=OPTIONS)

@@ -234,3 +234,26 @@ def test_examples_of_numbers_are_round():
     for entry in guide():
         if isinstance(entry.example, float):
             assert float(f"{entry.example:.3g}") == entry.example, entry.key
+
+
+@pytest.mark.parametrize(
+    ("name", "default"),
+    [
+        *(
+            ("choco_iclr", "required"),
+            ("beer", "required"),
+            ("d2", "1.0"),
+            ("gradient_push", "1.0"),
+        ),
+        *(("relay_sgd", None), ("all_reduce", None), ("bagua_low_precision", None)),
+    ],
+)
+def test_an_algorithm_is_listed_with_the_averaging_rate_that_it_takes(name, default):
+    rows = {row[0]: row for row in catalog_table("algorithms", name).rows}
+    row = rows.get("gossip.averaging_rate")
+    assert (row and row[1]) == default
+    if default == "required":
+        assert not any("null" in cell for cell in row[2:4])
+        with pytest.raises(ScenarioError, match=r"averaging_rate is missing"):
+            edgesim.validate("quickstart", gossip={"algorithm": name}, topology={"kind": "ring"})
+    assert not {key for key in rows if key.endswith("options.name")}  # no option: it is the kind's
