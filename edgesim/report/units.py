@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isfinite
+from math import inf, isfinite
 
 _MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
 _JOULES_PER_WH = 3600.0
@@ -58,15 +58,16 @@ def duration(seconds: float) -> str:
         return f"{seconds * 1e3:.3g} ms" if seconds else "0 s"
     if seconds < _MINUTE - 0.05:
         return f"{seconds:.3g} s"
-    for above, below, large, small in (
-        (_DAY, _HOUR, "d", "h"),
-        (_HOUR, _MINUTE, "h", "min"),
-        (_MINUTE, 1.0, "min", "s"),
+    for above, below, large, small, until in (
+        (_MINUTE, 1.0, "min", "s", _HOUR),
+        (_HOUR, _MINUTE, "h", "min", _DAY),
+        (_DAY, _HOUR, "d", "h", inf),
     ):
-        whole, rest = divmod(round(seconds / below), round(above / below))
-        if whole:
+        number = round(seconds / below)
+        if number * below < until:
+            whole, rest = divmod(number, round(above / below))
             return f"{whole:,} {large} {rest} {small}" if rest else f"{whole:,} {large}"
-    raise AssertionError("a minute or more")
+    raise AssertionError("no time is infinite here")
 
 
 def data_size(num_bytes: float) -> str:
