@@ -42,11 +42,13 @@ NOTICED = ("killed", "timeout", "segfault")
 
 @dataclass(frozen=True)
 class Package:
-    """What is changed, what must notice it, and what is left alone: patterns of files."""
+    """What is changed and what must notice it; patterns of files and lines that are left alone."""
 
     files: tuple[str, ...]
     tests: tuple[str, ...]
     not_files: tuple[str, ...] = ()
+    not_lines: tuple[str, ...] = ()
+    not_tests: tuple[str, ...] = ()
 
 
 PACKAGES = {
@@ -181,6 +183,38 @@ PACKAGES = {
             "tests/storage/test_run_parts.py",
         ),
     ),
+    "report": Package(  # what is computed, and when it is said; not words, looks and drawings
+        ("edgesim/report/*",),
+        ("tests/report",),
+        tuple(
+            f"edgesim/report/{name}.py"
+            for name in ("graph_figure", "layout", "libraries", "page", "provenance", "report")
+        ),
+        (
+            r"\balt\.",
+            r"\.(encode|mark_\w+|properties|transform_\w+)\(",
+            r'^\s*(\w+=)?"[^"]* [^"]*"',
+        ),
+        (  # these take long, and see what faster ones see
+            "tests/report/test_graph_figure.py",
+            "tests/report/test_layout.py",
+            "tests/report/test_libraries.py",
+            "tests/report/test_provenance.py",
+            "tests/report/test_report_in_browser.py",
+            *(
+                f"tests/report/{name}"
+                for name in (
+                    "test_comparison.py::test_many_runs_have_a_row_each",
+                    "test_comparison.py::test_the_gate_that_follows_from_the_precision_is_shown",
+                    "test_reaching.py::test_a_page_has_the_table_and_the_command_prints_it",
+                    "test_report_data.py::test_a_report_lies_in_its_run_and_may_be_written_again",
+                    "test_report_data.py::test_every_drawing_is_sound",
+                    "test_report_input.py::test_code_that_a_run_directory_names_is_not_run",
+                    "test_report_input.py::test_the_command_says_where_the_page_is",
+                )
+            ),
+        ),
+    ),
 }
 
 SETTINGS = """
@@ -189,15 +223,15 @@ source_paths = ["edgesim", "topologies"]
 only_mutate = {files}
 do_not_mutate = {not_files}
 also_copy = ["benchmarks", "deploy", "docs", "scenarios", "README.md", "Makefile"]
-do_not_mutate_patterns = ['\\braise\\b', '\\b_log\\.', '\\bassert(_never)?\\b']
+do_not_mutate_patterns = {not_lines}
 pytest_add_cli_args_test_selection = {tests}
-pytest_add_cli_args = [
-  "-p", "no:cacheprovider", "-m", "not ray", "--hypothesis-profile=mutants", "--timeout=0"
-]
+pytest_add_cli_args = {options}
 timeout_constant = 10.0
 timeout_multiplier = 6.0
 use_git_change_detection = false
 """
+NOT_LINES = (r"\braise\b", r"\b_log\.", r"\bassert(_never)?\b")
+OPTIONS = ("-p", "no:cacheprovider", "-m", "not ray", "--hypothesis-profile=mutants", "--timeout=0")
 # Names of places to change are those of `git ls-files`, so that nothing else is copied.
 COPIED = ("edgesim", "topologies", "tests", "benchmarks", "deploy", "docs", "scenarios")
 
@@ -237,6 +271,8 @@ def prepare(name: str, package: Package, *, anew: bool) -> Path:
         files=list(package.files),
         not_files=list(package.not_files),
         tests=list(package.tests),
+        not_lines=json.dumps([*NOT_LINES, *package.not_lines]),
+        options=[*OPTIONS, *(f"--deselect={name}" for name in package.not_tests)],
     )
     (folder / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text() + settings)
     return folder

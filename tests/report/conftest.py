@@ -14,7 +14,12 @@ def place(tmp_path_factory):
     return train(tmp_path_factory.mktemp("reported"))
 
 
-@pytest.fixture(scope="session")
+def each_time_for_mutants(fixture_name, config):
+    """`make mutants` must see each test of a page call the code that makes it."""
+    return "function" if config.getoption("--hypothesis-profile") == "mutants" else "session"
+
+
+@pytest.fixture(scope=each_time_for_mutants)
 def page(place):
     return report_page(load_runs([place]))
 
