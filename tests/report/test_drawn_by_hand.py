@@ -20,7 +20,7 @@ from edgesim.report.figure import rounded
 from edgesim.report.holders import between_devices, waiting_for_devices
 from edgesim.report.paper import required_paper_table
 from edgesim.report.spending import charge_figure
-from edgesim.report.time_figures import _waits, _windows, rows_of
+from edgesim.report.time_figures import _waits, _windows, rows_of, time_figures
 from edgesim.report.training_loss import training_loss_figure
 
 
@@ -158,6 +158,29 @@ def test_whom_others_waited_for():
          "waited_s": 5.0, "times": 2}
         for device, name in enumerate(("quick", "other"))
     ]  # fmt: skip
+
+
+def test_times_of_devices_and_their_timeline():
+    """Each sends four messages of half a second; the timeline is short enough to be whole."""
+    run = waiting_fleet(names=["quick", "other", "slow"])
+    figures = {figure.key: figure for figure in time_figures(run, device_table(run))}
+    times = figures["time-of-devices"].tables["times"]
+    assert {(kind, name): number for name, kind, number in times.itertuples(index=False)} == {
+        ("computing", "quick"): 2.0,
+        ("computing", "other"): 2.0,
+        ("computing", "slow"): 6.0,
+        ("waiting", "quick"): 5.0,
+        ("waiting", "other"): 5.0,
+        ("waiting", "slow"): 0.0,
+    }
+    radio = figures["time-of-devices"].tables["radio"]
+    assert dict(radio.itertuples(index=False)) == dict.fromkeys(("quick", "other", "slow"), 2.0)
+    timeline = figures["timeline"].tables["timeline"]
+    assert set(timeline["part"]) == {"all of it"}
+    assert [run.labels[device] for device in timeline["device"]] == timeline["name"].tolist()
+    assert (timeline["length_s"] == timeline["end_s"] - timeline["start_s"]).all()
+    waited = timeline[timeline["activity"] == "waiting"].groupby("name")["length_s"].sum()
+    assert waited.to_dict() == {"quick": 5.0, "other": 5.0}
 
 
 def test_of_a_large_fleet_those_are_drawn_that_were_waited_for():

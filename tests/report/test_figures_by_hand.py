@@ -223,6 +223,18 @@ def test_the_timeline_of_a_window():
     ]
 
 
+def test_an_older_run_does_not_say_for_whom_devices_waited():
+    run = waiting_fleet()
+    del run.rounds["waited_for"]
+    assert waits(run) is None
+    assert pace_setters(run).whole_s == 0
+    table = segments(run, spans_of_rounds(run), (0.0, 7.0), [0])
+    waiting = table[table["activity"] == "waiting"]
+    assert waiting["peer"].tolist() == ["", ""]
+    assert waiting["start_s"].tolist() == [1.0, 5.0]
+    assert not any("pace" in line or "wait for" in line for line in short(run))
+
+
 def test_rounds_that_were_missed():
     """One round counts; a device that left misses none, one that joins late none before."""
     rounds = [round_of(0, number, 1.0 + number, 1.0) for number in range(6)]

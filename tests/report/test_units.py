@@ -57,7 +57,8 @@ def test_a_time_has_two_units_that_suit_it(seconds, text):
 
 @pytest.mark.parametrize(
     ("num_bytes", "text"),
-    [(0, "0 B"), (466.7, "467 B"), (999, "999 B"), (1000, "1 kB"), (32_240_000, "32.2 MB"),
+    [(0, "0 B"), (466.7, "467 B"), (999, "999 B"), (1000, "1 kB"), (999_400, "999 kB"),
+     (999_700, "1,000 kB"), (32_240_000, "32.2 MB"),
      (4.5e9, "4.5 GB"), (7e12, "7 TB"), (1.25e15, "1,250 TB")],
 )  # fmt: skip
 def test_sizes_of_data_have_decimal_prefixes(num_bytes, text):
