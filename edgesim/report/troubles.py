@@ -126,7 +126,7 @@ def _batteries(run: ReportedRun, devices: Frame) -> Iterator[str]:
     if len(low):
         names = [run.device(int(device)) for device in low["device"]]
         worst = low["charge_left_j"].min()
-        left = f"{energy(max(worst, 0.0))} is left" if worst > 0 else "nothing is left"
+        left = f"{energy(worst)} is left" if worst > 0 else "nothing is left"
         ended = "ended with" if run.is_finished else "came to"
         yield (
             f"{_start(listed(names))} {ended} less than {percent(_LOW_CHARGE)} of the battery; "

@@ -22,6 +22,7 @@ from edgesim.report.paper import required_paper_table
 from edgesim.report.spending import charge_figure
 from edgesim.report.time_figures import _waits, _windows, rows_of, time_figures
 from edgesim.report.training_loss import training_loss_figure
+from edgesim.report.waiting import _Sleeps
 
 
 def sent(number, device, sender, receiver, **more):
@@ -121,6 +122,27 @@ def test_sleeps_of_a_window(offset_s, window_s, sleeps):
     """Of 10 s the first 4 are awake."""
     cycle = DutyCycle(period_s=10.0, awake_s=4.0, offset_s=offset_s)
     assert away_between(cycle, *window_s) == [("asleep", *span) for span in sleeps]
+
+
+@pytest.mark.parametrize(
+    ("offset_s", "span_s", "asleep_s"),
+    [
+        (3.0, (0.0, 10.0), 9.0),  # the second sleeps until 3 and from 7 on, the first from 4 on
+        (3.0, (5.0, 12.0), 7.0),
+        (3.0, (5.0, 6.0), 1.0),
+        (0.0, (0.0, 10.0), 6.0),
+        (3.0, (0.0, 3000.0), 1800.0),  # of more sleeps than are listed, those of one device
+        (3.0, (5.0, 5.0), 0.0),
+    ],
+)
+def test_a_link_rests_while_one_of_its_ends_sleeps(offset_s, span_s, asleep_s):
+    """Both are awake for 4 of 10 s, the second some seconds later than the first."""
+    sleeps = _Sleeps(waiting_fleet())
+    sleeps._times = tuple(
+        DutyCycle(period_s=10.0, awake_s=4.0, offset_s=each_s) for each_s in (0.0, offset_s)
+    )
+    assert sleeps.seconds(*span_s, 0, 1) == pytest.approx(asleep_s)
+    assert sleeps.seconds(*span_s, 1, 0) == pytest.approx(asleep_s)
 
 
 @pytest.mark.parametrize(
@@ -379,6 +401,7 @@ def test_a_curve_has_the_end_of_an_axis_in_its_unit():
     ]
     figures = {figure.key: figure for figure in curve_figures([waiting_fleet(evaluations=rows)])}
     assert list(figures) == ["accuracy", "loss", "consensus-distance"]
+    assert not any("ends early" in figure.caption for figure in figures.values())
     titles = [
         {part["encoding"]["x"]["title"] for part in view.spec["layer"]}
         for view in figures["loss"].views

@@ -385,6 +385,10 @@ def test_an_unfinished_run_says_how_far_it_is():
         "The consensus distance is 0.25, 2.5 times its least: the models move apart.",
     ]
     stop = {"stopped_by": {"error": "a disc is full.", "can_go_on": False}}
+    assert short(run)[3:5] == [
+        "So far: devices have done 1 to 2 rounds, and the next figures add them up as they are.",
+        "That took the real fleet 2 s and 9 J; the most, 6 J, is spent by device 0.",
+    ]
     rounds.append(round_of(1, 1, 2.0, 1.0))
     run = made(rounds, (), rows[:2], missing=("summary",), environment=stop)
     assert wrong(run) == [
@@ -393,6 +397,7 @@ def test_an_unfinished_run_says_how_far_it_is():
             "an error: a disc is full."
         )
     ]
+    assert not any(line.startswith("So far") for line in short(run))
     assert not wrong(made(rounds, (), rows))  # of a finished run summary.json says it
 
 
