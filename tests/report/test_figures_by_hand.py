@@ -184,7 +184,12 @@ def test_a_round_without_a_step_does_not_make_a_device_quick():
 
 def test_time_that_is_neither_computing_nor_waiting_is_time_away():
     run = made([round_of(0, 0, 2.0, 2.0), round_of(0, 1, 10.0, 2.0, 1.0)])
-    assert device_table(run)["asleep_s"].tolist() == [5.0]
+    devices = device_table(run)
+    assert devices["asleep_s"].tolist() == [5.0]
+    row = dict(
+        zip(device_rows(run, devices).columns, device_rows(run, devices).rows[0], strict=True)
+    )
+    assert (row["computed"], row["waited"], row["asleep"]) == ("4 s", "1 s", "5 s")
     assert spans_of_rounds(run)["away_s"].tolist() == [0.0, 5.0]
     assert spans_of_rounds(run)["start_s"].tolist() == [0.0, 2.0]
 
@@ -399,6 +404,12 @@ def test_an_unfinished_run_says_how_far_it_is():
     ]
     assert not any(line.startswith("So far") for line in short(run))
     assert not wrong(made(rounds, (), rows))  # of a finished run summary.json says it
+
+
+def test_a_device_without_any_row_yet_has_done_no_round():
+    rounds = [round_of(0, number, 1.0 + number, 1.0) for number in range(3)]
+    (line,) = wrong(made(rounds, names=["here", "late"], missing=("summary",)))
+    assert line.startswith("The run is not finished: of each device 0 to 3 rounds are recorded.")
 
 
 def test_what_was_lost_is_counted():

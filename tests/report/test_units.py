@@ -35,7 +35,14 @@ def test_all_but_everything_is_not_100_percent(share, text):
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.9994, "999 ms"), (0.9996, "1 s"), (0.99999, "1 s"), (0.0, "0 s"), (59.96, "1 min")],
+    [
+        (0.9994, "999 ms"),
+        (0.9995, "1 s"),
+        (0.9996, "1 s"),
+        (0.99999, "1 s"),
+        (0.0, "0 s"),
+        (59.96, "1 min"),
+    ],
 )
 def test_a_time_has_no_power_of_ten(seconds, text):
     assert duration(seconds) == text
