@@ -42,8 +42,8 @@ mutants: $(DEVELOPING)  ## changes of the code that no test notices; PATHS="topo
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[mutants]'
 	@$(BIN)/python tests/mutants/run_mutants.py $(PATHS) --seed $(SEED) $(if $(SAMPLE),--sample $(SAMPLE))
 
-golden: $(DEVELOPING)  ## record digests of results anew, after a change that is meant to move them
-	$(BIN)/python tests/golden/record.py
+golden: $(DEVELOPING)  ## record digests of results anew, after a change that is meant to move them; NAMES="a b": of these alone
+	$(BIN)/python tests/golden/record.py $(NAMES)
 
 dashboards: $(DEVELOPING)  ## Grafana dashboards and rules for Prometheus, from the table of metrics
 	$(BIN)/python dashboards/make_dashboards.py

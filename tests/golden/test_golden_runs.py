@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from golden_runs import RECORD, RUNS, SMOKE, GoldenRun, digests, figures, machine
+from record import recorded_anew, text_of
 from thorough import thorough_only
 
 RECORDED = json.loads(RECORD.read_text())
@@ -71,3 +72,17 @@ def check_quickstart(run):
 
 def test_every_run_is_on_record():
     assert RECORDED["runs"].keys() == RUNS.keys()
+
+
+def test_one_run_is_recorded_alone(tmp_path, monkeypatch):
+    """The others keep their digests, and the machine that they were recorded on."""
+    assert text_of(RECORDED) == RECORD.read_text()  # by which the file's form is pinned
+    elsewhere = {"processor": "another", "torch": "2.13.0"}
+    monkeypatch.setattr("record.machine", lambda: elsewhere)
+    name = "bagua_pairs"
+    anew = recorded_anew(RECORDED, [name])
+    assert anew["machine"] == RECORDED["machine"]
+    assert anew["runs"][name]["machine"] == elsewhere
+    others = RECORDED["runs"].keys() - {name}
+    assert all(anew["runs"][other] == RECORDED["runs"][other] for other in others)
+    assert list(anew["runs"]) == list(RUNS)
