@@ -57,7 +57,8 @@ def main():
     algorithm = EcqGossip(compressor=Identity("fp32"), layout=layout, averaging_rate=eta, fade=0.9)
     W = sum(np.roll(np.eye(n), shift, axis=0) for shift in (-1, 0, 1)) / 3
     rng = np.random.default_rng(1)
-    X, *steps = rng.normal(size=(21, n, layout.numel))
+    steps = rng.normal(size=(20, n, layout.numel))  # unlike data: unlike steps
+    X = np.tile(rng.normal(size=layout.numel), (n, 1))  # devices begin with equal models
     apart = np.abs(gossip(algorithm, X, W, steps) - formula(X, W, steps, eta)).max()
     print(f"largest difference: {apart:.1e}")
     return apart

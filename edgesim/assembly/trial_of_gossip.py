@@ -172,10 +172,13 @@ def as_bytes(
     key: str, name: str, payload: Payload, layouts: Sequence[ParameterLayout]
 ) -> tuple[bytes, Payload]:
     """A payload as a message, and as its receiver reads it: it must be as it was meant."""
-    wrong, cause = None, None
     if payload.layout not in layouts:
-        numels = " or ".join(str(layout.numel) for layout in layouts)
-        wrong = f"its layout has {payload.layout.numel} entries, not {numels}"
+        remedy = "; name it in message_layouts" if key == ALGORITHM else ""
+        raise ScenarioError(
+            f"{key}: a payload of {payload.num_values} values can't be sent: its layout has "
+            f"{_size(payload.layout)}, not {' or '.join(map(_size, layouts))}{remedy}"
+        )
+    wrong, cause = None, None
     try:
         own_type = payload.code.unpack(np.empty(0, np.uint8), 0).dtype
         if payload.codes.dtype != own_type:
@@ -196,6 +199,11 @@ def as_bytes(
         f"{key}: a payload of {payload.num_values} values can't be sent: {wrong}; indices ascend, "
         "counts say how many values are of each tensor, codes are of the code's own type"
     ) from cause
+
+
+def _size(layout: ParameterLayout) -> str:
+    tensors = len(layout.names)
+    return f"{layout.numel} entries in {tensors} {'tensor' if tensors == 1 else 'tensors'}"
 
 
 def _checked_shares(

@@ -12,12 +12,13 @@ from edgesim.assembly.build import name_devices
 from edgesim.assembly.gossip import make_algorithm
 from edgesim.assembly.rehearsal_of_gossip import rehearse_algorithm, rehearse_compressor
 from edgesim.compression import CompressionError
-from edgesim.compression.compressors import TopK
+from edgesim.compression.compressors import Identity, TopK
 from edgesim.compression.message_form import MessageForm
 from edgesim.compression.payload import Payload
 from edgesim.compression.segments import Segments
 from edgesim.compression.value_codes import FloatCode
 from edgesim.errors import ScenarioError
+from edgesim.gossip.beer import Beer
 from edgesim.learning.parameters import ParameterLayout
 from edgesim.scenario import load_scenario
 
@@ -60,6 +61,23 @@ def test_one_that_moves_the_average_is_told_of():
     """DCD loses at the sender what its compressor leaves out."""
     (told,) = tried(f"algorithm: dcd, {TOP_K}")
     assert "changes the sum of x" in told
+
+
+class Forgetful(Beer):
+    """Sends two vectors in one message, and does not say so."""
+
+    message_layouts = None
+
+
+def test_a_message_of_two_vectors_that_is_not_announced_is_told_by_its_member():
+    _, schedule = name_devices(load_scenario("scenarios/quickstart.yaml", ["topology.kind=ring"]))
+    made = Forgetful(compressor=Identity("fp32"), layout=LAYOUT, averaging_rate=0.3)
+    said = (
+        "gossip.algorithm: .* its layout has 1240 entries in 4 tensors, not 620 entries in 2 "
+        "tensors; name it in message_layouts"
+    )
+    with pytest.raises(ScenarioError, match=said):
+        rehearse_algorithm(made, made, torch.zeros(LAYOUT.numel), schedule)
 
 
 @dataclass(frozen=True)
