@@ -174,9 +174,13 @@ def as_bytes(
     """A payload as a message, and as its receiver reads it: it must be as it was meant."""
     if payload.layout not in layouts:
         remedy = "; name it in message_layouts" if key == ALGORITHM else ""
+        size, wanted = _size(payload.layout), [_size(layout) for layout in layouts]
+        differs = f"has {size}, not {' or '.join(wanted)}"
+        if size in wanted:
+            differs = "has tensors of other names or shapes"
         raise ScenarioError(
-            f"{key}: a payload of {payload.num_values} values can't be sent: its layout has "
-            f"{_size(payload.layout)}, not {' or '.join(map(_size, layouts))}{remedy}"
+            f"{key}: a payload of {payload.num_values} values can't be sent: its layout "
+            f"{differs}{remedy}"
         )
     wrong, cause = None, None
     try:

@@ -93,7 +93,8 @@ def _fitted(entry: KeyGuide, arguments: Mapping[str, Parameter]) -> list[KeyGuid
         return [entry]
     default = None if argument.default is Parameter.empty else in_yaml(argument.default)
     must_be = entry.must_be.removesuffix(" or null")
-    return [replace(entry, default=default, must_be=must_be)]
+    meaning = entry.meaning.partition("; null: ")[0]
+    return [replace(entry, default=default, must_be=must_be, meaning=meaning)]
 
 
 def value_table(

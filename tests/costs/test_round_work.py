@@ -14,7 +14,15 @@ from edgesim.compression.compressors import (
 )
 from edgesim.costs.errors import CostError
 from edgesim.costs.round_work import gossip_work
-from edgesim.gossip import Choco, ChocoNumerator, Dcd, DeepSqueeze, FixedGraphChoco, GradientPush
+from edgesim.gossip import (
+    Beer,
+    Choco,
+    ChocoNumerator,
+    Dcd,
+    DeepSqueeze,
+    FixedGraphChoco,
+    GradientPush,
+)
 from edgesim.hardware.work import Work
 from edgesim.learning.adam import Adam, QuasiGlobalAdam
 from edgesim.learning.optimizers import QuasiGlobalMomentum, Sgd
@@ -87,6 +95,10 @@ def test_gossip_counts_each_statement_of_its_algorithm(out_degree, in_degree):
     assert work(GradientPush) == pushed + ADD_SCALED * in_degree + DEBIAS
     step = subtract + ADD_SCALED * in_degree + ADD_SCALED + COMPRESS + ADD + vectors(0, 2)
     assert work(Dcd) == step * sends + ADD * in_degree
+    # s, c and x by old copies, x + c, s + c; then the difference of both vectors, and x's copy
+    tracked = subtract + ADD_SCALED * 4 + ADD * 2
+    tracked += (subtract + COMPRESS + ADD) * 2 + vectors(0, 2)
+    assert work(Beer) == tracked * sends + ADD_SCALED * 2 * in_degree
 
 
 def compressed_once(compressor):

@@ -40,7 +40,10 @@ GRAPHS = {  # that an algorithm can use, which needs the same devices in each ro
 }
 IN_SEVERAL_ROUNDS = ("all_reduce", "bagua_decentralized", "bagua_low_precision", "fedavg")
 SYMMETRIC = ("choco_iclr", "d2", "dcd", "gut")
-STEPS_APART = (*ON_ANY_GRAPH, "dcd", "fedavg", "bagua_low_precision", "bagua_decentralized")
+STEPS_APART = (  # that may take several steps between two exchanges
+    *(*ON_ANY_GRAPH, "dcd", "fedavg", "bagua_low_precision", "bagua_decentralized"),
+    *("beer", "choco_iclr", "d2", "gradient_tracking", "gut", "momentum_tracking", "relay_sgd"),
+)
 
 
 def drawn(rng):

@@ -74,15 +74,24 @@ def test_every_run_is_on_record():
     assert RECORDED["runs"].keys() == RUNS.keys()
 
 
-def test_one_run_is_recorded_alone(tmp_path, monkeypatch):
+def test_one_run_is_recorded_alone(monkeypatch):
     """The others keep their digests, and the machine that they were recorded on."""
     assert text_of(RECORDED) == RECORD.read_text()  # by which the file's form is pinned
-    elsewhere = {"processor": "another", "torch": "2.13.0"}
+    machine_here, elsewhere = machine(), {"processor": "another", "torch": "2.13.0"}
     monkeypatch.setattr("record.machine", lambda: elsewhere)
     name = "bagua_pairs"
     anew = recorded_anew(RECORDED, [name])
     assert anew["machine"] == RECORDED["machine"]
-    assert anew["runs"][name]["machine"] == elsewhere
+    one = anew["runs"][name]
+    assert one["machine"] == elsewhere
+    assert one["figures"].keys() == RECORDED["runs"][name]["figures"].keys()
+    assert one["digests"].keys() == RECORDED["runs"][name]["digests"].keys()
+    if machine_here == RECORDED["runs"][name].get("machine", RECORDED["machine"]):
+        assert one["digests"] == RECORDED["runs"][name]["digests"]
     others = RECORDED["runs"].keys() - {name}
     assert all(anew["runs"][other] == RECORDED["runs"][other] for other in others)
     assert list(anew["runs"]) == list(RUNS)
+    monkeypatch.setattr("record.RUNS", {name: RUNS[name]})
+    whole = recorded_anew(RECORDED, [name])  # all that there are: the record is of this machine
+    assert whole["machine"] == elsewhere
+    assert "machine" not in whole["runs"][name]
