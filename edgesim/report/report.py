@@ -198,7 +198,9 @@ def _subtitle(runs: Sequence[ReportedRun]) -> str:
     if len(runs) > 1:
         return "; ".join(dict.fromkeys(run.group for run in runs))
     settings = runs[0].settings
-    return str(settings.get("description") or f"seed {settings['seed']}")
+    if not (description := settings.get("description")):
+        return f"seed {settings['seed']}"
+    return f"Its scenario says: {description}"  # the scenario's words, whatever --set has changed
 
 
 def _top(

@@ -68,3 +68,9 @@ def test_own_files_and_resumes_are_named(run):
     )
     assert found["resumed"] == "monday and tuesday"
     assert found["computed with"].startswith("H100, ")
+
+
+def test_the_description_is_told_as_the_scenarios_words(run):
+    """What `--set` changes it does not follow, so the page must not state it as a fact."""
+    words = "a &lt;small&gt; fleet &amp; its report"
+    assert f'<p class="under">Its scenario says: {words}</p>' in report_page([run])
