@@ -190,4 +190,39 @@ KINDS = {
         "training": {"rounds": 16, "virtual_time_s": 0.006, "optimizer": {"lr": 0.01}},
         "evaluation": {"every_virtual_s": 0.002, "samples": 10},
     },
+    # methods for skewed data, and baselines whose average takes several exchanges
+    "beer": {
+        "topology": {"kind": "ring"},
+        "gossip": {**CHOCO, "algorithm": "beer", "local_steps": 2},
+        "training": {"rounds": 9, "optimizer": {"lr": 0.05}},
+    },
+    "gradient tracking": {"gossip": {"algorithm": "gradient_tracking"}},
+    "momentum tracking": {
+        "gossip": {"algorithm": "momentum_tracking"},
+        "training": {"rounds": 8, "optimizer": {"lr": 0.02, "nesterov": False}},
+    },
+    "d2": {"topology": {"kind": "ring"}, "gossip": {"algorithm": "d2", "averaging_rate": 0.9}},
+    "gut": {
+        "topology": {"kind": "ring"},
+        "gossip": {"algorithm": "gut", "options": {"mu": 0.06, "momentum": 0.9}},
+        "training": {"rounds": 8, "optimizer": {"lr": 0.05, "momentum": 0, "nesterov": False}},
+    },
+    "choco of 2020": {"topology": {"kind": "ring"}, "gossip": {**CHOCO, "algorithm": "choco_iclr"}},
+    "relay": {"topology": {"kind": "chain"}, "gossip": {"algorithm": "relay_sgd"}},
+    "all-reduce": {
+        "gossip": {"algorithm": "all_reduce"},
+        "training": {"rounds": 18, "optimizer": {"lr": 0.05}},
+        "evaluation": {"every_rounds": 6, "samples": 10},
+    },
+    "fedavg": {
+        "topology": {"kind": "star"},
+        "gossip": {"algorithm": "fedavg", "local_steps": 2, "participation": 0.5},
+        "training": {"rounds": 12, "optimizer": {"lr": 0.05}},
+        "evaluation": {"every_rounds": 3, "samples": 10},
+    },
+    "bagua": {
+        "topology": {"kind": "ring"},
+        "gossip": {"algorithm": "bagua_low_precision"},
+        "training": {"rounds": 8, "optimizer": {"lr": 0.05}},
+    },
 }
