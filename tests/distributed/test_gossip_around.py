@@ -54,6 +54,10 @@ CASES = {
         "training.optimizer={lr: 0.05, nesterov: false}",
         "training.schedule={milestones: [1]}",
     ),
+    "beer": (
+        "gossip={algorithm: beer, averaging_rate: 0.2, compressor: {kind: top_k, keep: 0.2}}",
+        "training.schedule={milestones: [1]}",
+    ),
     "fedavg": (
         "topology.kind=star",
         "data.partition={kind: dirichlet, alpha: 0.5}",
