@@ -1,10 +1,13 @@
-"""Runs that nobody ran: tables of a few rows, whose figures can be worked out by hand."""
+"""Runs that nobody ran: tables of a few rows, to be worked out by hand, and what is said of them."""
 
 from __future__ import annotations
 
 import pandas as pd
 
+from edgesim.report.ends import device_table
 from edgesim.report.reported_run import ReportedRun
+from edgesim.report.summary import in_short, results_table
+from edgesim.report.troubles import troubles
 from edgesim.results.run import Run
 
 MESSAGES = ("round", "device", "sender", "receiver", "kind", "bytes")
@@ -134,3 +137,18 @@ def waiting_fleet(**more):
     ]
     rows = [*evaluation(1, 0.5, (0.2, 0.1, 0.3)), *evaluation(2, 0.25, (0.25, 0.5, 0.125))]
     return made(rounds, messages, more.pop("evaluations", rows), **more)
+
+
+def short(run):
+    """Its sentences in short."""
+    return in_short(run, device_table(run))
+
+
+def wrong(run):
+    """Sentences on what went wrong."""
+    return troubles(run, device_table(run))
+
+
+def figures(run):
+    """Its closing figures by name."""
+    return {row[0]: row[1] for row in results_table([run], [device_table(run)]).rows}
