@@ -1,4 +1,4 @@
-"""Runs that nobody ran: tables of a few rows, to be worked out by hand, and what is said of them."""
+"""Runs that nobody ran: tables of a few rows, to be worked out by hand, and what they say."""
 
 from __future__ import annotations
 
