@@ -13,6 +13,7 @@ from edgesim.assembly.studied_scenario import studied_scenario
 from edgesim.scenario.schema import Scenario
 from edgesim.study.answer import Answer
 from edgesim.study.churn_notices import handover_notices, presence_notices
+from edgesim.study.free_pace import trace_notices
 from edgesim.study.iteration import IterationCosts, iteration_costs
 from edgesim.study.notices import notices
 from edgesim.study.report import Study, study, write_folder, write_json
@@ -133,9 +134,16 @@ def costs_of(
             beside = iteration_costs(second)
         said = (*said, *more)
     with errors_named(scenario[1]):
-        return Costs(
-            study(first, beside, all_models=all_models, advises=advises, compares=compares), said
-        )
+        found = study(first, beside, all_models=all_models, advises=advises, compares=compares)
+    named = [(found.answer.costs, scenario[1])]
+    if other is not None and beside is not None:
+        named.append((beside, other[1]))
+    of_traces = [
+        f"{name}: {line}"
+        for costs, name in named
+        for line in trace_notices(costs.studied, costs.steady_state)
+    ]
+    return Costs(found, (*said, *of_traces))
 
 
 def _ready(scenario: Scenario, name: str) -> tuple[Scenario, tuple[str, ...]]:

@@ -114,6 +114,18 @@ def find_free_pace(
     )
 
 
+def trace_notices(studied: StudiedScenario, state: SteadyState | None) -> list[str]:
+    """A notice that a long training on a contact trace is reckoned from the trace's beginning."""
+    if studied.schedule.seconds_per_round is None or state is None or state.is_whole:
+        return []
+    said = (
+        f"topology: the training has more than {_PATIENCE * _MOST_EVENTS:,} rounds and messages, "
+        "so times, messages and energies are reckoned from the first contacts of the trace and can "
+        "be far off; a shorter training (training.rounds, epochs or virtual_time_s) is run whole"
+    )
+    return [said]
+
+
 def _of_training(
     studied: StudiedScenario,
     hardware: Sequence[Hardware],

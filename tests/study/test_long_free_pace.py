@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from study_scenarios import small
 
+from edgesim.api.costs import costs_of
 from edgesim.study import free_pace, steady_state
 from edgesim.study.iteration import iteration_costs
 from edgesim.study.tables.scenario_tables import fleet_table
@@ -44,3 +45,21 @@ def test_a_long_training_is_reckoned_as_its_clocks_run(tmp_path, monkeypatch, se
     assert sum(foretold.sent_bytes) == pytest.approx(sum(found.sent_bytes), rel=0.02)
     assert sum(foretold.energy_j) == pytest.approx(sum(found.energy_j), rel=0.02)
     assert foretold.last_wait_s == pytest.approx(found.last_wait_s, abs=0.02 * found.seconds)
+
+
+def test_a_long_training_on_a_trace_is_said_to_be_reckoned_from_its_beginning(
+    tmp_path, monkeypatch
+):
+    """Its contacts go by time, which a shorter training has less of."""
+    trace = tmp_path / "contacts.csv"
+    trace.write_text("time,source,target,duration\n0,0,1,600\n600,1,2,5400\n600,2,3,5400\n")
+    length = ("training.epochs=null", "training.rounds=400", "fleet.pace=free")
+    topology = f"topology={{kind: trace, path: {trace}, seconds_per_round: 60, undirected: true}}"
+    scenario = small(tmp_path, *length, UNLIKE, topology)
+    assert not [line for line in costs_of((scenario, "s")).notices if "far off" in line]
+    monkeypatch.setattr(free_pace, "_MOST_EVENTS", 100)
+    for other in (None, (scenario, "other")):
+        said = [line for line in costs_of((scenario, "s"), other).notices if "far off" in line]
+        assert [
+            line.partition(": topology: the training has more than 300 rounds")[0] for line in said
+        ] == ["s", "other"][: 2 if other else 1]
