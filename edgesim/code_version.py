@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
@@ -70,13 +70,13 @@ def code_version() -> CodeVersion:
     return CodeVersion(version("edgesim"), digest_of(root), commit_of(root))
 
 
-def digest_of(root: Path) -> str:
-    """Digest of all Python files of the packages in a folder; empty if they can't be read.
+def digest_of(root: Path, packages: Sequence[str] = _PACKAGES) -> str:
+    """Digest of all Python files of some packages in a folder; empty if they can't be read.
 
     Hidden files, as editors leave them, are none of the code.
     """
     digest, num_files = blake2b(digest_size=16), 0
-    for package in _PACKAGES:
+    for package in packages:
         for path in sorted((root / package).rglob("*.py")):
             parts = path.relative_to(root).parts
             if any(part.startswith(".") for part in parts):

@@ -13,16 +13,15 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from edgesim.compiled import compiled
 from edgesim.compression.bits import Bytes
 from edgesim.compression.index_code import BITMAP, FIXED, RICE, Ints
 
-# numba's cache does not notice a change of index_code.py: remove the cache after one of the modes.
 _LN_2 = math.log(2)
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def write_code(indices: Ints, counts: Ints, offsets: Ints, widths: Ints) -> Bytes:
     """Code of kept positions.
 
@@ -74,7 +73,7 @@ def write_code(indices: Ints, counts: Ints, offsets: Ints, widths: Ints) -> Byte
     return code
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _write_gaps(
     code: Bytes, field_bit: int, rice_bit: int, width: int, start: int, entries: Ints
 ) -> int:
@@ -88,7 +87,7 @@ def _write_gaps(
     return rice_bit
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def read_code(code: Bytes, offsets: Ints, widths: Ints, indices: Ints, counts: Ints) -> bool:
     """Read a code as far as it goes, into positions that ascend; says whether it read them all.
 
@@ -136,7 +135,7 @@ def read_code(code: Bytes, offsets: Ints, widths: Ints, indices: Ints, counts: I
     return True
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _read_bitmap(code: Bytes, bitmap_bit: int, size: int, positions: Ints) -> None:
     """Positions of set bits; `size`, which is none, for those that are lacking."""
     position = -1
@@ -145,7 +144,7 @@ def _read_bitmap(code: Bytes, bitmap_bit: int, size: int, positions: Ints) -> No
         positions[i] = position
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _read_gaps(
     code: Bytes, field_bit: int, rice_bit: int, width: int, size: int, positions: Ints
 ) -> int:
@@ -167,7 +166,7 @@ def _read_gaps(
     return rice_bit
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _ascends(entries: Ints, count: int, start: int, end: int) -> bool:
     """Whether the entries are so many, and ascend from `start` on to before `end`."""
     least, ascends = start, len(entries) == count
@@ -177,7 +176,7 @@ def _ascends(entries: Ints, count: int, start: int, end: int) -> bool:
     return ascends
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _shortest(entries: Ints, start: int, end: int, width: int) -> tuple[int, int]:
     """Mode of the shortest code of a tensor, and the sum of its gaps' high parts if it is Rice's.
 
@@ -202,7 +201,7 @@ def _shortest(entries: Ints, start: int, end: int, width: int) -> tuple[int, int
     return mode, high
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _field_width(mode: int, width: int) -> int:
     """Bits of an entry in the fields."""
     if mode == BITMAP:
@@ -210,7 +209,7 @@ def _field_width(mode: int, width: int) -> int:
     return width if mode == FIXED else mode - RICE
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _varint_bytes(number: int) -> int:
     length = 1
     while number > 0x7F:
@@ -218,7 +217,7 @@ def _varint_bytes(number: int) -> int:
     return length
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _write_table(modes: Ints, counts: Ints, code: Bytes) -> None:
     at = len(modes)
     for t in range(len(modes)):
@@ -231,7 +230,7 @@ def _write_table(modes: Ints, counts: Ints, code: Bytes) -> None:
         at += 1
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _read_counts(code: Bytes, offsets: Ints, counts: Ints) -> int:
     """Bytes of the table; 0 if it is cut short or a tensor has more kept entries than entries."""
     at = len(counts)
@@ -248,12 +247,12 @@ def _read_counts(code: Bytes, offsets: Ints, counts: Ints) -> int:
     return at
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _set(code: Bytes, bit: int) -> None:
     code[bit >> 3] |= np.uint8(1 << (bit & 7))
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _next_set(code: Bytes, bit: int, end: int) -> int:
     """Place of the first set bit from `bit` on, or `end`."""
     while bit < end:
@@ -267,7 +266,7 @@ def _next_set(code: Bytes, bit: int, end: int) -> int:
     return end
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _write_field(code: Bytes, bit: int, width: int, value: int) -> None:
     while width > 0:
         shift = bit & 7
@@ -276,7 +275,7 @@ def _write_field(code: Bytes, bit: int, width: int, value: int) -> None:
         value, bit, width = value >> taken, bit + taken, width - taken
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _read_field(code: Bytes, bit: int, width: int) -> int:
     value, read = 0, 0
     while read < width:

@@ -12,9 +12,9 @@ Symbols:
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from edgesim.compiled import compiled
 from edgesim.compression import selection
 from edgesim.compression.selection import SAMPLE, SPARSE
 
@@ -24,11 +24,10 @@ Ints = NDArray[np.int64]
 _BYTES = (24, 16, 8, 0)  # shifts of the bytes of a key
 _HIGH_BYTES = (24, 16)
 
-# numba's cache does not notice a change of SAMPLE or SPARSE: remove the cache after one.
-_sampled_rank = njit(nogil=True, cache=True)(selection.sampled_rank)
+_sampled_rank = compiled(selection.sampled_rank)
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def largest_per_tensor(keys: Keys32, counts: Ints, offsets: Ints) -> Ints:
     """Positions of the largest keys of each tensor, ascending; of equal keys the first ones.
 
@@ -59,7 +58,7 @@ def largest_per_tensor(keys: Keys32, counts: Ints, offsets: Ints) -> Ints:
     return indices
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _find_reaching(tensor: Keys32, bound: np.uint32, places: Ints) -> int:
     """Write the places of keys that reach a bound; returns how many there are."""
     found = 0
@@ -69,7 +68,7 @@ def _find_reaching(tensor: Keys32, bound: np.uint32, places: Ints) -> int:
     return found
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _bound(tensor: Keys32, k: int, scratch: Keys32) -> np.uint32:
     """A bound that the k largest keys reach, or nearly always; 0 where a sample is of no use."""
     step = len(tensor) // SAMPLE | 1  # odd: not a multiple of what models are made of
@@ -82,7 +81,7 @@ def _bound(tensor: Keys32, k: int, scratch: Keys32) -> np.uint32:
     return _nth_largest(scratch, size, _sampled_rank(k / step), _HIGH_BYTES)[0]
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _nth_largest(
     keys: Keys32, size: int, rank: int, shifts: tuple[int, ...]
 ) -> tuple[np.uint32, int]:

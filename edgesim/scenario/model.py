@@ -44,8 +44,8 @@ class QuantizationSection(Section):
     weight_gradient: Literal["fp32", "fp16", "bf16", "int8"] = Field(
         default="fp32",
         description=(
-            "format of the layer gradient in the weight gradient; the authors' code: fp32; int8: no "
-            "bifurcation (docs/reference.md, section 1.3)"
+            "format of the layer gradient in the weight gradient; the authors' code: fp32; int8: "
+            "no bifurcation (docs/reference.md, section 1.3)"
         ),
     )
     activation_rounding: Rounding = Field(

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
+
+from edgesim.compiled import compiled
 
 UInt8 = npt.NDArray[np.uint8]
 Int8 = npt.NDArray[np.int8]
@@ -38,7 +39,7 @@ def aligned(size: int, dtype: type[np.generic]) -> npt.NDArray[Any]:
     return memory[start : start + length].view(dtype)
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _first_of_line(memory: UInt8) -> int:
     # Compiled, this is one load; in numpy, reading the address of an array takes longer than making
     # one.

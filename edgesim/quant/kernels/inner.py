@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
-from numba import njit
+from edgesim.compiled import compiled
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
@@ -21,4 +21,4 @@ def inner(function: Function) -> Function:
         "no_cfunc_wrapper": True,
         "error_model": "numpy",
     }
-    return cast("Function", njit(nogil=True, cache=True, **options)(function))
+    return compiled(function, **options)

@@ -1,8 +1,4 @@
-"""LLVM instructions on vectors of 256 and 512 bits, for what numba can't express.
-
-numba's cache on disk notices changes of a compiled function's own file, not of functions that it
-calls. After a change of an instruction, delete the caches of this package (CONTRIBUTING.md).
-"""
+"""LLVM instructions on vectors of 256 and 512 bits, for what numba can't express."""
 
 from __future__ import annotations
 

@@ -15,15 +15,15 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
+from edgesim.compiled import compiled
 from edgesim.quant.kernels.arrays import UInt8
 
 Floats = npt.NDArray[np.floating[Any]]
 Window = tuple[int, int, int]  # kernel, stride, padding
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def max_pool(x_NHWC: Floats, window: Window, y_NOPC: Floats, places_NOPC: UInt8) -> None:
     """Write the maximum of each window, and its place.
 
@@ -49,7 +49,7 @@ def max_pool(x_NHWC: Floats, window: Window, y_NOPC: Floats, places_NOPC: UInt8)
                         is_first = False
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _take_larger(x: Floats, place: np.uint8, is_first: bool, y: Floats, places: UInt8) -> None:
     # LLVM vectorises this loop only as a separate function on arrays of the channels alone.
     if is_first:
@@ -64,7 +64,7 @@ def _take_larger(x: Floats, place: np.uint8, is_first: bool, y: Floats, places: 
         places[c] = place if is_larger else places[c]
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def max_pool_gradient(g_NOPC: Floats, places_NOPC: UInt8, window: Window, g_NHWC: Floats) -> None:
     """Write the gradient of each input: the sum over the outputs whose maximum it is.
 
@@ -95,7 +95,7 @@ def max_pool_gradient(g_NOPC: Floats, places_NOPC: UInt8, window: Window, g_NHWC
                             _add_where(g, places, place, g_NHWC[n, row, column])
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _add_where(g: Floats, places: UInt8, place: np.uint8, total: Floats) -> None:
     zero = g.dtype.type(0)
     for c in range(g.size):
@@ -103,7 +103,7 @@ def _add_where(g: Floats, places: UInt8, place: np.uint8, total: Floats) -> None
         total[c] += g[c] if places[c] == place else zero
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _set_where(g: Floats, places: UInt8, place: np.uint8, total: Floats) -> None:
     zero = g.dtype.type(0)
     for c in range(g.size):

@@ -16,8 +16,8 @@ from math import gcd
 
 import numpy as np
 from llvmlite import ir
-from numba import njit
 
+from edgesim.compiled import compiled
 from edgesim.quant.kernels.arrays import Int64, UInt8
 from edgesim.quant.kernels.convolution.direct import write_sums
 from edgesim.quant.kernels.errors import KernelError
@@ -106,7 +106,7 @@ def _groups(plan: Plan, phase: int) -> int:
     return max(groups for groups in range(1, MOST_GROUPS + 1) if steps % groups == 0)
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _run(operands: Operands, plan: Plan, block: int, groups: Int64, sizes: UInt8) -> None:
     panels, steps = plan.panels, len(plan.terms)
     packed = scratch_bytes(panels * steps * LANES * STEP_BYTES).view(plan.packed.dtype)

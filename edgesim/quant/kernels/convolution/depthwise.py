@@ -10,8 +10,8 @@ from __future__ import annotations
 from itertools import product
 
 import numpy as np
-from numba import njit
 
+from edgesim.compiled import compiled
 from edgesim.quant.kernels.arrays import Int8, Int16, Int64, aligned
 from edgesim.quant.kernels.convolution.depthwise_taps import (
     INTERLEAVED,
@@ -97,7 +97,7 @@ class Depthwise:
         return np.pad(offsets, (0, len(offsets) % 2)).reshape(-1, 2)
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _run(
     operands: Operands,
     taps: Taps,

@@ -7,8 +7,8 @@ code chooses between them by the dtype of the image and of the packed weights.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from edgesim.compiled import compiled
 from edgesim.quant.kernels.arrays import Int32
 from edgesim.quant.kernels.geometry import Plan, Tables
 from edgesim.quant.kernels.inner import inner
@@ -49,7 +49,7 @@ class Direct:
         _run(operands, self._tables.plan, block)
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _run(operands: Operands, plan: Plan, block: int) -> None:
     channels, panels = plan.groups * plan.lanes, plan.groups * plan.panels
     steps, terms = plan.terms.shape

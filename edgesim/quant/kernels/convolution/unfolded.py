@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from edgesim.compiled import compiled
 from edgesim.quant.kernels.arrays import Float32, Int8, UInt8
 from edgesim.quant.kernels.checks import require
 from edgesim.quant.kernels.convolution.convolution import Convolution
@@ -216,7 +216,7 @@ class _Pass:
             )
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _write_patches(
     codes_NHWC: UInt8,
     zero_point: int,
@@ -252,25 +252,25 @@ def _write_patches(
                         _copy(codes[from_ + g * I :][:I], patches[to + g * T * I :][:I])
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _spread(codes: UInt8, copies: UInt8, step: int) -> None:
     for i in range(len(codes)):
         copies[i * step] = codes[i]
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _copy(codes: UInt8, copies: UInt8) -> None:
     for i in range(len(copies)):
         copies[i] = codes[i]
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _fill(code: int, copies: UInt8) -> None:
     for i in range(len(copies)):
         copies[i] = code
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _place(output: int, tap: int, axis: _Axis, size: int) -> int:
     """Where a tap of an output lies; -1 where there is no code."""
     place = output * axis.factor + axis.start + tap * axis.tap_step

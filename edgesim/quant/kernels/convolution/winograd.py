@@ -16,8 +16,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from edgesim.compiled import compiled
 from edgesim.quant.kernels.arrays import Int8, Int16, Int32, Int64
 from edgesim.quant.kernels.convolution.winograd_transforms import (
     POSITIONS,
@@ -191,7 +191,7 @@ def _pack(weights: Int8, terms: Int64, lane_step: int, direct: Int16, packed: In
             transform_weights(direct, i, tap_step, packed, to, tap_step)
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _run(operands: Operands, plan: _Plan) -> None:
     C, lanes = operands.codes.shape[3], plan.lanes
     packed = scratch_int16(lanes * C * POSITIONS)

@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from math import gcd
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from edgesim.compiled import compiled
 from edgesim.quant.kernels.arrays import Int64, UInt8
 from edgesim.quant.kernels.intrinsics import code_and_place
 
@@ -73,7 +73,7 @@ def chunk_extremes(codes_NPC: UInt8, groups: int, chunks: int) -> Extremes:
     return Extremes(lowest, highest)
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def mean_range(lowest_J: Int64, highest_J: Int64) -> tuple[np.float32, bool]:
     """R of a group in codes, and whether it is the mean of the chunks' ranges.
 
@@ -91,7 +91,7 @@ def mean_range(lowest_J: Int64, highest_J: Int64) -> tuple[np.float32, bool]:
     return R, total >= J and total * _LEAST_SHARE >= of_all * J
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def write_chunk_extremes(codes_NPC: UInt8, lowest_NGJ: Int64, highest_NGJ: Int64) -> None:
     """As `chunk_extremes`, for compiled functions; `Extremes` are written."""
     N, P, C = codes_NPC.shape
@@ -101,7 +101,7 @@ def write_chunk_extremes(codes_NPC: UInt8, lowest_NGJ: Int64, highest_NGJ: Int64
     _chunk_extremes(codes_NPC.reshape(N, P // T, T * C), K, P // B, lowest_NGJ, highest_NGJ)
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def pixels_of_a_row(pixels: int, channels: int, most_lanes: int) -> int:
     """The most pixels that divide `pixels` and have at most so many entries; at least one."""
     count = min(pixels, max(1, most_lanes // channels))
@@ -110,7 +110,7 @@ def pixels_of_a_row(pixels: int, channels: int, most_lanes: int) -> int:
     return count
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _chunk_extremes(
     codes_NrR: UInt8, K: int, blocks: int, lowest_NGJ: Int64, highest_NGJ: Int64
 ) -> None:
@@ -136,7 +136,7 @@ def _chunk_extremes(
                 )
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _chunks_of_blocks(K: int, blocks: int, J: int) -> Int64:
     """To which chunk a channel's block belongs, shape (K, blocks)."""
     chunk_of_block_KB = np.empty((K, blocks), np.int64)
@@ -146,7 +146,7 @@ def _chunks_of_blocks(K: int, blocks: int, J: int) -> Int64:
     return chunk_of_block_KB
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _clear(lowest_GJ: Int64, highest_GJ: Int64) -> None:
     for g in range(lowest_GJ.shape[0]):
         for j in range(lowest_GJ.shape[1]):
@@ -154,7 +154,7 @@ def _clear(lowest_GJ: Int64, highest_GJ: Int64) -> None:
             highest_GJ[g, j] = 0
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _extremes_of_lanes(
     codes_rR: UInt8,
     start: int,
@@ -177,7 +177,7 @@ def _extremes_of_lanes(
             high_R[i] = max(high_R[i], high)
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _fold_lanes(low_R: UInt16, high_R: UInt16, C: int) -> None:
     """Leave the extremes of each channel in its first lane."""
     for first in range(C, len(low_R), C):
@@ -187,7 +187,7 @@ def _fold_lanes(low_R: UInt16, high_R: UInt16, C: int) -> None:
             high_R[c] = max(high_R[c], other_high_C[c])
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _merge(
     low_R: UInt16,
     high_R: UInt16,

@@ -25,9 +25,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from edgesim.compiled import compiled
 from edgesim.quant.kernels.arrays import Float32
 from edgesim.quant.kernels.checks import require
 from edgesim.quant.kernels.inner import inner
@@ -136,7 +136,7 @@ def _shape_of_rows(x_NHWC: Float32) -> tuple[int, int, int]:
     return N, H * W // pixels, pixels * C
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _forward(
     x_NHWC: Float32,
     gamma: Float32,
@@ -216,7 +216,7 @@ def _write_outputs(
             y_rR[row, i] = (x * s) * scale_R[i] + beta_R[i]
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _backward(
     x_NHWC: Float32,
     gamma: Float32,

@@ -6,9 +6,11 @@ that the compiler chooses, so floats differ from those of torch by rounding.
 
 from __future__ import annotations
 
-import numpy as np
-from numba import njit
+from functools import partial
 
+import numpy as np
+
+from edgesim.compiled import compiled
 from edgesim.quant.kernels.arrays import Float32, UInt8
 from edgesim.quant.kernels.checks import require
 
@@ -58,7 +60,7 @@ def layer_norm_backward(
     return g_x, g_gamma, g_beta
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _moments(
     codes_RC: UInt8, zero_point: int, scale: float, epsilon: float, mean: Float32, r: Float32
 ) -> None:
@@ -74,7 +76,7 @@ def _moments(
         r[row] = 1.0 / np.sqrt(var * scale**2 + epsilon)
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _normalise(
     codes_RC: UInt8,
     grid: Float32,
@@ -92,7 +94,7 @@ def _normalise(
             y_RC[row, i] = n * gamma[i] + beta[i]
 
 
-@njit(nogil=True, cache=True, fastmath=_ANY_ORDER)
+@partial(compiled, fastmath=_ANY_ORDER)
 def _backward(
     codes_RC: UInt8,
     grid: Float32,

@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from edgesim.compiled import compiled
 from edgesim.quant.kernels.arrays import Codes, Float32, Int32, Int64, UInt8
 from edgesim.quant.kernels.checks import require
 from edgesim.quant.kernels.intrinsics import larger
@@ -218,7 +218,7 @@ def _rows(codes_NHWC: UInt8) -> tuple[int, int]:
     return N * H * W // pixels, pixels * C
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _sum_codes(codes_rR: UInt8, sums_C: Int64) -> None:
     num_rows, R = codes_rR.shape
     C = len(sums_C)
@@ -232,14 +232,14 @@ def _sum_codes(codes_rR: UInt8, sums_C: Int64) -> None:
                 sums_C[c] += sums_R[first + c]
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _sum_rows(codes_rR: UInt8, start: int, stop: int, sums_R: Int32) -> None:
     for r in range(start, stop):
         for i in range(codes_rR.shape[1]):
             sums_R[i] += np.int32(codes_rR[r, i])
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _moments(
     sums: Int64,
     entries: int,
@@ -258,7 +258,7 @@ def _moments(
         s[c] = _ONE / (R * kappa + epsilon)
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _row(by_channel: Float32, R: int) -> Float32:
     """A row of values by channel."""
     C = len(by_channel)
@@ -269,7 +269,7 @@ def _row(by_channel: Float32, R: int) -> Float32:
     return row_R
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _normalize(codes: Codes, channels: _Channels, y_rR: Float32) -> None:
     scale, z, codes_rR = codes.grid[0], codes.grid[1], codes.values
     R = codes_rR.shape[1]
@@ -282,7 +282,7 @@ def _normalize(codes: Codes, channels: _Channels, y_rR: Float32) -> None:
             y_rR[r, i] = larger(y, _ZERO)
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _mask_and_sum(x: Codes, channels: _Channels, g: Codes, sums_2C: Float64) -> None:
     """Set g to zero where y is zero; sum g and g (x - mean) by channel, in units of g's scale."""
     num_rows, R = x.values.shape
@@ -301,7 +301,7 @@ def _mask_and_sum(x: Codes, channels: _Channels, g: Codes, sums_2C: Float64) -> 
                 sums_2C[1, c] += sum_gx_R[first + c]
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _mask_and_sum_rows(
     of_x: Codes,
     of_g: Codes,
@@ -327,7 +327,7 @@ def _mask_and_sum_rows(
             sum_gx_R[i] += g * x
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _write(
     g_codes_rR: UInt8, g_grid: Float32, slope: Float32, shift: Float32, g_x_rR: Float32
 ) -> None:
@@ -338,7 +338,7 @@ def _write(
             g_x_rR[r, i] = (np.float32(g_codes_rR[r, i]) - g_z) * slope_R[i] - shift_R[i]
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _add_range_gradients(
     g_R_C: Float64, lowest_CJ: Int64, highest_CJ: Int64, g_x_PC: Float32
 ) -> None:

@@ -19,8 +19,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from edgesim.compiled import compiled
 from edgesim.quant.kernels.arrays import Codes, Float32, Int64, UInt8
 from edgesim.quant.kernels.checks import require
 from edgesim.quant.kernels.norms.chunk_extremes import pixels_of_a_row, write_chunk_extremes
@@ -140,7 +140,7 @@ def _check(codes_NHWC: UInt8, v: Float32, gamma: Float32) -> None:
     require("gamma", gamma, np.float32, codes_NHWC.shape[3:])
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _rows(codes_NHWC: UInt8) -> tuple[int, int, int]:
     """Shape of the codes as rows of each sample."""
     N, H, W, C = codes_NHWC.shape
@@ -148,7 +148,7 @@ def _rows(codes_NHWC: UInt8) -> tuple[int, int, int]:
     return N, H * W // pixels, pixels * C
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _extremes(codes_NHWC: UInt8, groups: int, chunks: int) -> tuple[Int64, Int64]:
     N, H, W, C = codes_NHWC.shape
     lowest = np.empty((N, groups, chunks), np.int64)
@@ -157,7 +157,7 @@ def _extremes(codes_NHWC: UInt8, groups: int, chunks: int) -> tuple[Int64, Int64
     return lowest, highest
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _forward(
     x: Codes,
     v: Float32,
@@ -178,7 +178,7 @@ def _forward(
     normalize(of_rows, v, gamma, beta, scales.s_hat, y_NHWC.reshape(rows))
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _backward(
     x: Codes,
     g: Codes,

@@ -26,9 +26,9 @@ from math import gcd
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from edgesim.compiled import compiled
 from edgesim.quant.kernels.arrays import Float32, Int32
 from edgesim.quant.kernels.checks import require
 from edgesim.quant.kernels.inner import inner
@@ -168,7 +168,7 @@ def _shape_of_rows(x_NHWC: Float32, settings: Settings) -> tuple[int, int, int]:
     return N, H * W // pixels, pixels * C
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _forward(
     x_NHWC: Float32,
     v: Float32,
@@ -257,7 +257,7 @@ def _write_hard_outputs(
             y_rR[row, i] = (x * h) * scale_R[i] + beta_R[i]
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _backward(
     x_NHWC: Float32,
     v: Float32,

@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from edgesim.compiled import compiled
 from edgesim.quant.kernels.arrays import Codes, Float32, Int64
 from edgesim.quant.kernels.intrinsics import larger, smaller
 from edgesim.quant.kernels.norms.chunk_extremes import (
@@ -63,7 +63,7 @@ class _Sums(NamedTuple):
     g: Float32
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def write_scales(
     lowest_NGJ: Int64,
     highest_NGJ: Int64,
@@ -81,7 +81,7 @@ def write_scales(
             s_NG[n, g] = _ONE / (R * kappa + epsilon)
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def normalize(
     x: Codes,
     v: Float32,
@@ -104,7 +104,7 @@ def normalize(
         _normalize_sample(sample, v_R, gamma_R, beta_R, s_hat_R, y_NrR[n])
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _normalize_sample(
     codes: Codes,
     v_R: Float32,
@@ -121,12 +121,12 @@ def _normalize_sample(
             y_rR[r, i] = (n * s_hat_R[i]) * gamma_R[i] + beta_R[i]
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _gate(t: np.float32) -> np.float32:
     return smaller(larger(t, _ZERO), _ONE)
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def backward_but_ranges(
     x: Codes,
     g: Codes,
@@ -158,7 +158,7 @@ def backward_but_ranges(
         _add_parameter_gradients(sums_3C, factors.gamma, s_hat_G, g_parameters_3C, g_s_hat_NG[n])
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _backward_rows(
     of_x: Codes,
     of_g: Codes,
@@ -191,14 +191,14 @@ def _backward_rows(
             sum_g_R[i] += g  # exact: whole numbers
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _clear(sums: NDArray[np.floating[Any]]) -> None:
     for i in range(sums.shape[0]):
         for j in range(sums.shape[1]):
             sums[i, j] = 0
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _add_lanes(sums_3R: Float32, factor: np.float32, sums_3C: Float64) -> None:
     C = sums_3C.shape[1]
     for i in range(3):
@@ -207,7 +207,7 @@ def _add_lanes(sums_3R: Float32, factor: np.float32, sums_3C: Float64) -> None:
                 sums_3C[i, c] += sums_3R[i, first + c] * np.float64(factor)
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _add_parameter_gradients(
     sums_3C: Float64, gamma: Float32, s_hat_G: Float32, g_parameters_3C: Float64, g_s_hat_G: Float64
 ) -> None:
@@ -224,7 +224,7 @@ def _add_parameter_gradients(
             g_parameters_3C[2, c] += sums_3C[2, c]
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def add_range_gradients(
     g_R_NG: Float64, lowest_NGJ: Int64, highest_NGJ: Int64, g_x_NL: Float32, C: int
 ) -> None:

@@ -22,8 +22,8 @@ from functools import cache
 
 import numpy as np
 from llvmlite import ir
-from numba import njit
 
+from edgesim.compiled import compiled
 from edgesim.quant.kernels.arrays import Float32, Int8, Int16, Int32, UInt8
 from edgesim.quant.kernels.instructions import I64, constant, cpu_features, instruction
 
@@ -144,7 +144,7 @@ def _bfloat16(whole: UInt8 | Int8) -> Int16:
     return (np.ascontiguousarray(whole, np.float32).view(np.uint32) >> 16).astype(np.int16)
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _multiply_once(
     sizes: UInt8, a: UInt8, b: Int8, of_bytes: Int32, c: Int16, d: Int16, of_numbers: Float32
 ) -> None:

@@ -12,9 +12,9 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from edgesim.compiled import compiled
 from edgesim.quant.kernels.arrays import Float32, Int8, Int16, UInt8
 from edgesim.quant.kernels.checks import require
 from edgesim.quant.kernels.errors import KernelError
@@ -83,7 +83,7 @@ def _second(form: Form, terms: int, columns: int) -> tuple[int, int]:
     return (columns, terms) if form == "rows" else (terms, columns)
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _multiply(
     a: UInt8,
     b: UInt8,
@@ -134,7 +134,7 @@ def _multiply(
                         out[to + lane] = np.float32(total) * scale
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _copy(
     a: UInt8, steps: tuple[int, int], rows: int, terms: int, width: int, image: UInt8 | Int16
 ) -> None:
@@ -157,7 +157,7 @@ def _copy(
             image[row * width + term] = a[row * row_step + term * term_step]
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _pack(
     b: UInt8,
     steps: tuple[int, int],
@@ -180,7 +180,7 @@ def _pack(
             packed[to] = np.int32(b[column * lane_step + term * term_step]) - _MIDDLE
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _pack_words(
     b: UInt8, lane_step: int, term_step: int, columns: int, terms: int, packed: UInt32
 ) -> None:
@@ -203,7 +203,7 @@ def _pack_words(
                 packed[to + step * LANES + lane] = word ^ _FIRST_BITS
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _word(codes: UInt8, start: int, step: int) -> np.uint32:
     """Four codes as a word, the first one lowest."""
     low = np.uint32(codes[start]) | np.uint32(codes[start + step]) << np.uint32(8)

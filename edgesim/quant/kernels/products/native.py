@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import cache
 
 import numpy as np
-from numba import njit
 
+from edgesim.compiled import compiled
 from edgesim.quant.kernels.arrays import Int32
 from edgesim.quant.kernels.instructions import LANES, has_dot_product, has_native_instruction
 from edgesim.quant.kernels.products.tile import PAIRS, QUADS, Tile
@@ -45,7 +45,7 @@ def _is_exact(tile: Tile) -> bool:
     return bool(np.array_equal(sums, read @ by_lane.astype(np.int64)))
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _sum_one_tile(factors: Factors, steps: int, zero_point: int, sums: Int32) -> None:
     initial = np.empty(LANES, np.int32)
     subtract_zero_point(factors.weights, 0, steps, zero_point, initial, 0)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from edgesim.compiled import compiled
 from edgesim.quant.kernels.arrays import Float32
 
 UInt32 = NDArray[np.uint32]
@@ -22,13 +22,13 @@ _LOW_WORD = np.uint64(0xFFFFFFFF)
 _PER_HASH_STEP = np.float32(1 / 65536)
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def step_of(seed: np.uint64) -> np.uint32:
     """Step from one counter to the next."""
     return np.uint32(np.uint32(seed >> _32) | _ONE)
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def multiples_of_step(seed: np.uint64) -> UInt32:
     """Multiples of the step for the places in a block, for `write_noise`."""
     multiples, step = np.empty(BLOCK, np.uint32), step_of(seed)
@@ -37,7 +37,7 @@ def multiples_of_step(seed: np.uint64) -> UInt32:
     return multiples
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def write_noise(
     start: int, seed: np.uint64, multiples: UInt32, low: Float32, high: Float32
 ) -> None:

@@ -19,9 +19,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from edgesim.compiled import compiled
 from edgesim.quant.kernels.arrays import Float32, Int32, UInt8
 from edgesim.quant.kernels.checks import require
 from edgesim.quant.kernels.intrinsics import larger, smaller
@@ -183,13 +183,13 @@ def _require_same_shape(
     require("out", out, out_dtype, x.shape)
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _ordered(bits: np.int32) -> np.int32:
     """Bits of a float32 as an integer of the same order; its own inverse."""
     return np.int32(bits ^ (np.int32(bits >> np.int32(31)) & _ALL_BUT_SIGN))
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def write_sample_range(bits_NL: Int32, range_: Float32) -> None:
     """As `sample_range`, for compiled functions, of the bits of each sample's entries.
 
@@ -214,7 +214,7 @@ def write_sample_range(bits_NL: Int32, range_: Float32) -> None:
     range_[1] = highs / bits_NL.shape[0]
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def write_grid(range_: Float32, grid: Float32) -> None:
     """As `make_grid`, for compiled functions: the first two entries of `grid`."""
     # Comparisons are false for NaN, which stays what it is.
@@ -228,7 +228,7 @@ def write_grid(range_: Float32, grid: Float32) -> None:
     grid[1] = min(z, _LARGEST_CODE)
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _clip(t: np.float32) -> np.float32:
     """Clip to the range of codes.
 
@@ -237,17 +237,17 @@ def _clip(t: np.float32) -> np.float32:
     return smaller(larger(t, _ZERO), _LARGEST_CODE)
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _nearest(x: np.float32, inverse: np.float32, z: np.float32) -> np.float32:
     return np.float32(np.rint(_clip(x * inverse + z)))
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _stochastic(x: np.float32, u: np.float32, inverse: np.float32, z: np.float32) -> np.int32:
     return np.int32(_clip((x * inverse + z) + u))  # not negative: cutting off is rounding down
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def write_nearest_codes(x: Float32, grid: Float32, out: UInt8) -> None:
     """As `quantize_nearest`, for compiled functions: arrays are flat."""
     inverse, z = _ONE / grid[0], grid[1]
@@ -255,21 +255,21 @@ def write_nearest_codes(x: Float32, grid: Float32, out: UInt8) -> None:
         out[i] = np.uint8(np.int32(_nearest(x[i], inverse, z)))
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _requantize_nearest(x: Float32, grid: Float32, out: Float32) -> None:
     scale, inverse, z = grid[0], _ONE / grid[0], grid[1]
     for i in range(len(x)):
         out[i] = (_nearest(x[i], inverse, z) - z) * scale
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _dequantize(codes: UInt8, grid: Float32, out: Float32) -> None:
     scale, z = grid[0], grid[1]
     for i in range(len(codes)):
         out[i] = (np.float32(codes[i]) - z) * scale
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _residual_sum(a: Float32, b: Float32, a_grid: Float32, b_grid: Float32, out: Float32) -> None:
     a_scale, a_inverse, a_z = a_grid[0], _ONE / a_grid[0], a_grid[1]
     b_scale, b_inverse, b_z = b_grid[0], _ONE / b_grid[0], b_grid[1]
@@ -278,7 +278,7 @@ def _residual_sum(a: Float32, b: Float32, a_grid: Float32, b_grid: Float32, out:
         out[i] = a_value + (_nearest(b[i], b_inverse, b_z) - b_z) * b_scale
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def write_stochastic_codes(x: Float32, u: Float32, grid: Float32, out: UInt8) -> None:
     """Codes of flat x with the noise u, as many as x has or more."""
     inverse, z = _ONE / grid[0], grid[1]
@@ -286,21 +286,21 @@ def write_stochastic_codes(x: Float32, u: Float32, grid: Float32, out: UInt8) ->
         out[i] = np.uint8(_stochastic(x[i], u[i], inverse, z))
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _stochastic_values(x: Float32, u: Float32, grid: Float32, out: Float32) -> None:
     scale, inverse, z = grid[0], _ONE / grid[0], grid[1]
     for i in range(len(x)):
         out[i] = (np.float32(_stochastic(x[i], u[i], inverse, z)) - z) * scale
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _add_stochastic_values(x: Float32, u: Float32, grid: Float32, out: Float32) -> None:
     scale, inverse, z = grid[0], _ONE / grid[0], grid[1]
     for i in range(len(x)):
         out[i] += (np.float32(_stochastic(x[i], u[i], inverse, z)) - z) * scale
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _quantize_stochastic(x: Float32, grid: Float32, seed: np.uint64, out: UInt8) -> None:
     half = (len(x) + 1) // 2
     low, high = np.empty(BLOCK, np.float32), np.empty(BLOCK, np.float32)
@@ -312,7 +312,7 @@ def _quantize_stochastic(x: Float32, grid: Float32, seed: np.uint64, out: UInt8)
         write_stochastic_codes(x[half + i : half + stop], high, grid, out[half + i : half + stop])
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _requantize_stochastic(x: Float32, grid: Float32, seed: np.uint64, out: Float32) -> None:
     half = (len(x) + 1) // 2
     low, high = np.empty(BLOCK, np.float32), np.empty(BLOCK, np.float32)
@@ -324,7 +324,7 @@ def _requantize_stochastic(x: Float32, grid: Float32, seed: np.uint64, out: Floa
         _stochastic_values(x[half + i : half + stop], high, grid, out[half + i : half + stop])
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _residual_sum_stochastic(
     a: Float32,
     b: Float32,
@@ -348,7 +348,7 @@ def _residual_sum_stochastic(
         _add_stochastic_values(b[top:end], high, b_grid, out[top:end])
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _quantize_found(x: Float32, samples: int, is_noisy: bool, seed: np.uint64, out: UInt8) -> Found:
     found = np.empty(4, np.float32)
     range_, grid, flat = found[:2], found[2:], x.reshape(-1)
@@ -362,14 +362,14 @@ def _quantize_found(x: Float32, samples: int, is_noisy: bool, seed: np.uint64, o
     return found[0], found[1], found[2], found[3]
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _requantize_found(x: Float32, is_noisy: bool, seed: np.uint64, out: Float32) -> Found:
     found, flat = np.empty(4, np.float32), x.reshape(-1)
     requantize_found(flat, is_noisy, seed, found, out.reshape(-1))
     return found[0], found[1], found[2], found[3]
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def requantize_found(
     x: Float32, is_noisy: bool, seed: np.uint64, found_4: Float32, out: Float32
 ) -> None:
@@ -383,7 +383,7 @@ def requantize_found(
         _requantize_nearest(x, grid, out)
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _requantize_rows(x_RL: Float32, found_R4: Float32) -> None:
     for r in range(len(x_RL)):
         requantize_found(x_RL[r], False, np.uint64(0), found_R4[r], x_RL[r])

@@ -9,8 +9,8 @@ from __future__ import annotations
 from math import isfinite
 
 import numpy as np
-from numba import njit
 
+from edgesim.compiled import compiled
 from edgesim.quant.kernels.arrays import Float32, UInt8
 from edgesim.quant.kernels.checks import require
 from edgesim.quant.kernels.rounding.noise import BLOCK, multiples_of_step, write_noise
@@ -52,7 +52,7 @@ def quantize_rows(
     return low, high
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _write_grids(x_RC: Float32, grids_R3: Float32) -> tuple[float, float]:
     range_ = np.empty(2, np.float32)
     low, high, is_finite = np.inf, -np.inf, True
@@ -68,13 +68,13 @@ def _write_grids(x_RC: Float32, grids_R3: Float32) -> tuple[float, float]:
     return low, high
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _quantize_nearest(x_RC: Float32, grids_R3: Float32, out_RC: UInt8) -> None:
     for row in range(len(x_RC)):
         write_nearest_codes(x_RC[row], grids_R3[row], out_RC[row])
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _quantize_stochastic(x_RC: Float32, grids_R3: Float32, seed: np.uint64, out_RC: UInt8) -> None:
     x, out, columns = x_RC.reshape(-1), out_RC.reshape(-1), x_RC.shape[1]
     half = (len(x) + 1) // 2
@@ -87,7 +87,7 @@ def _quantize_stochastic(x_RC: Float32, grids_R3: Float32, seed: np.uint64, out_
         _write_piece(x, high, half + i, min(half + stop, len(x)), columns, grids_R3, out)
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _write_piece(
     x: Float32, u: Float32, start: int, stop: int, columns: int, grids_R3: Float32, out: UInt8
 ) -> None:

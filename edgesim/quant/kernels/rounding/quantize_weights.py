@@ -9,8 +9,8 @@ Shapes:
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from edgesim.compiled import compiled
 from edgesim.quant.kernels.arrays import Float32, Int8, Int32
 from edgesim.quant.kernels.checks import require
 
@@ -42,7 +42,7 @@ def quantize_weights(weights_OIkk: Float32, *, per_out_channel: bool) -> tuple[I
     return codes_OTI.reshape(O, height, width, I).transpose(0, 3, 1, 2), scales
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _quantize(weights_OIT: Float32, scales: Float32, codes_OTI: Int8) -> None:
     O, I, T = weights_OIT.shape  # noqa: E741 (the legend's)
     channels = O // len(scales)  # that share a scale
@@ -64,7 +64,7 @@ def _quantize(weights_OIT: Float32, scales: Float32, codes_OTI: Int8) -> None:
                 _transpose(codes_IT, codes_OTI[o])
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _largest(bits_OL: Int32) -> np.float32:
     """Largest magnitude, compared as integers: NaN and infinity are larger than all numbers."""
     largest = np.zeros(1, np.int32)
@@ -77,7 +77,7 @@ def _largest(bits_OL: Int32) -> np.float32:
     return magnitude
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _write_codes(weights_L: Float32, inverse: np.float32, codes_L: Int8) -> None:
     for i in range(len(weights_L)):
         step = np.rint(weights_L[i] * inverse)
@@ -85,7 +85,7 @@ def _write_codes(weights_L: Float32, inverse: np.float32, codes_L: Int8) -> None
         codes_L[i] = np.int8(np.int32(step))
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _transpose(codes_IT: Int8, codes_TI: Int8) -> None:
     for t in range(codes_IT.shape[1]):
         for i in range(codes_IT.shape[0]):

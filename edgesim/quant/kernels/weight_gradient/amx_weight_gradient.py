@@ -24,8 +24,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from edgesim.compiled import compiled
 from edgesim.quant.kernels.arrays import Float32, Int16, Int64, UInt8
 from edgesim.quant.kernels.errors import KernelError
 from edgesim.quant.kernels.geometry import ConvolutionShape
@@ -168,7 +168,7 @@ def _frame_size(size: int, out_size: int, shape: ConvolutionShape) -> int:
     return max(out_size, -(-(size + p) // s), -(-last_tap // s))
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _run(
     codes_NHWC: UInt8,
     zero_point: int,

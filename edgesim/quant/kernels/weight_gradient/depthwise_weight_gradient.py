@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import numpy as np
 from llvmlite import ir
-from numba import njit
 
+from edgesim.compiled import compiled
 from edgesim.quant.kernels.arrays import Float32, UInt8, aligned
 from edgesim.quant.kernels.errors import KernelError
 from edgesim.quant.kernels.geometry import ConvolutionShape
@@ -135,7 +135,7 @@ def _add_row(
         store(builder, builder.fadd(load(builder, place, F32x8, 4), total), place, 4)
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _run(
     codes_NHWC: UInt8,
     g_NHWO: Float32,
@@ -178,7 +178,7 @@ def _run(
             out_OCT[c, 0, tap] = sums[tap * channels + c]
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _convert_row(image: Image, row: int, strip: Float32) -> None:
     """Write a row of the image into its slot of the strip."""
     width, channels = image.width, image.channels

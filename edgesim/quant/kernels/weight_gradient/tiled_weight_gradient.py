@@ -19,8 +19,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from edgesim.compiled import compiled
 from edgesim.quant.kernels.arrays import Float32, UInt8
 from edgesim.quant.kernels.errors import KernelError
 from edgesim.quant.kernels.geometry import ConvolutionShape
@@ -181,7 +181,7 @@ def _tile_size(shape: ConvolutionShape) -> int:
     return n if products <= _WORTH * 9 * height * width else 0
 
 
-@njit(nogil=True, cache=True)
+@compiled
 def _run(
     codes_NHWC: UInt8,
     zero_point: int,
