@@ -55,8 +55,6 @@ from topologies.schedules import (
     check_schedule,
     exchange_of,
     first_exchange,
-    possible_receivers,
-    possible_senders,
     weight_by_sender,
 )
 from topologies.several_exchanges import (
@@ -153,8 +151,6 @@ __all__ = [
     "mixing_matrix",
     "only_passes_on",
     "peer_ranks",
-    "possible_receivers",
-    "possible_senders",
     "random_regular",
     "ring",
     "ring_exchanges",

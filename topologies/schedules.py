@@ -294,16 +294,6 @@ def exchange_of(every: int, round_index: int) -> tuple[int, bool]:
     return exchange, place == every - 1
 
 
-def possible_receivers(schedule: Schedule, device: int) -> tuple[int, ...]:
-    """Devices that this one may send to in any round, increasing."""
-    return schedule.possible_receivers(device)
-
-
-def possible_senders(schedule: Schedule, device: int) -> tuple[int, ...]:
-    """Devices that may send to this one in any round, increasing."""
-    return schedule.possible_senders(device)
-
-
 def check_schedule(schedule: Schedule, num_rounds: int | None = None) -> None:
     """Check that there is a path from every device to every other.
 

@@ -27,7 +27,7 @@ from edgesim.scenario.presence import check_timed_leaves, make_timed_churn
 from edgesim.scenario.schema import Scenario
 from edgesim.scenario.section import LARGEST
 from edgesim.scenario.topology import OtherTopology
-from topologies import Schedule, TimedChurn, possible_receivers
+from topologies import Schedule, TimedChurn
 
 MIB = 2**20
 JOULES_PER_WH = 3600.0
@@ -175,7 +175,7 @@ def check_hardware(scenario: Scenario, schedule: Schedule) -> None:
     """
     check_timed_leaves(scenario, schedule)
     for sender in range(schedule.num_devices if _reads_files(scenario) else 0):
-        for receiver in possible_receivers(schedule, sender):
+        for receiver in schedule.possible_receivers(sender):
             _link_of_file(schedule, sender, receiver)
     for device, profile in enumerate(device_profiles(scenario)):
         if profile.active_power_w < profile.idle_power_w:
@@ -230,7 +230,7 @@ def _worst_loss(scenario: Scenario, schedule: Schedule, device: int) -> float:
     """Highest loss of the links of a device; needed for devices with a battery only."""
     losses = [
         _link_of_file(schedule, device, peer).get("loss", 0.0)
-        for peer in (possible_receivers(schedule, device) if _reads_files(scenario) else ())
+        for peer in (schedule.possible_receivers(device) if _reads_files(scenario) else ())
     ]
     return max([scenario.network.loss, *losses])
 

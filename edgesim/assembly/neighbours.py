@@ -14,7 +14,6 @@ from topologies import (
     Schedule,
     SeveralExchanges,
     WithPresence,
-    possible_receivers,
 )
 
 _APERIODIC_GRAPHS = 32  # graphs that count as the period of a schedule without one
@@ -101,7 +100,7 @@ def edges_of_devices(studied: StudiedScenario) -> tuple[Edges, ...]:
         messages.append((sent, taken))
     if not studied.algorithm.keeps_edges:
         return tuple(Edges(*both, *both) for both in messages)
-    receivers = [possible_receivers(schedule, device) for device in devices]
+    receivers = [schedule.possible_receivers(device) for device in devices]
     senders = Counter(receiver for peers in receivers for receiver in peers)
     return tuple(Edges(*messages[i], len(receivers[i]), senders[i]) for i in devices)
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from edgesim.compression.wire import Message
-from topologies import Schedule, exchange_of, possible_senders
+from topologies import Schedule, exchange_of
 
 Edge: TypeAlias = tuple[int, int]
 """An edge: address of the sender, address of the receiver."""
@@ -80,7 +80,7 @@ class Membership:
         return [
             (sender, address)
             for address in own
-            for sender in possible_senders(self.schedule, address)
+            for sender in self.schedule.possible_senders(address)
             if sender not in own or sender == self.index != address
         ]
 

@@ -59,15 +59,18 @@ def with_totals(
         num_devices = num_devices_of(scenario) or len(np.unique(devices))
         ends = _ends(devices, keys, limits.step, num_devices)
         known = limits.until <= np.array([ends.get(model, -np.inf) for model in models.tolist()])
+    rows_of = rounds.groupby("device").indices
+    groups = [
+        (of_model, slice(None) if model == _CONSENSUS else rows_of.get(model, []))
+        for model, of_model in evaluations.groupby("device").indices.items()
+    ]
     found = evaluations.copy()
     for column in TOTALS:
         if (summed := _SUMMED[column.name]) not in rounds.columns:
             continue
         values = rounds[summed].to_numpy()
         totals = np.zeros(len(models), column.type)
-        for model in np.unique(models):
-            own = slice(None) if model == _CONSENSUS else devices == model
-            of_model = models == model
+        for of_model, own in groups:
             totals[of_model] = _sums(keys[own], values[own], limits.until[of_model])
         if is_finished:
             found[column.name] = totals

@@ -37,7 +37,7 @@ _FRAME = struct.Struct("<8sIQ32s")
 _DIGEST_AT = _FRAME.size - 32
 _HEADER_LENGTH = struct.Struct("<I")
 _ALIGNMENT = 64  # of sections, so that arrays need no copy
-_SIMPLE_DTYPE = re.compile(r"[<>|][biufcSUVmM]\d+(\[\d*[A-Za-z]+\])?")
+_DTYPE = re.compile(r"[<>|][biufc]\d{1,2}")  # of tensors: truth values and numbers
 _HEADER_KEYS = {"device", "round_index", "run_digest", "fields", "arrays", "blobs"}
 
 
@@ -214,48 +214,21 @@ class _Sections:
 def _section_of(name: str, array: NDArray[Any]) -> tuple[list[Any], memoryview]:
     """How the header describes an array, and its bytes."""
     values = np.asarray(array, order="C")
-    described = _describe_dtype(values.dtype)
-    if not _comes_back(values.dtype, described):
+    described = values.dtype.str
+    if not _DTYPE.fullmatch(described):
         raise TypeError(f"array {name}: {values.dtype} can't be kept in a checkpoint")
-    # As bytes: not every dtype supports the buffer protocol.
     flat = values.reshape(-1).view(np.uint8) if values.size else np.empty(0, np.uint8)
     return [name, described, list(values.shape)], flat.data
 
 
-def _comes_back(dtype: np.dtype[Any], described: str | list[Any]) -> bool:
-    try:
-        return not dtype.hasobject and _read_dtype(described) == dtype
-    except CheckpointError:
-        return False
-
-
-def _describe_dtype(dtype: np.dtype[Any]) -> str | list[Any]:
-    """A dtype as JSON can hold it: a string, or a list of name, dtype and shape by field."""
-    if dtype.fields is None:
-        return dtype.str
-    columns = [(name, dtype.fields[name][0]) for name in dtype.names or ()]
-    return [[name, _describe_dtype(column.base), list(column.shape)] for name, column in columns]
-
-
 def _read_dtype(described: object) -> np.dtype[Any]:
+    """The type of numbers that a header names."""
+    if not (isinstance(described, str) and _DTYPE.fullmatch(described)):
+        raise CheckpointError(f"damaged: no array of numbers has the type {described!r:.40}")
     try:
-        match described:
-            case str() if _SIMPLE_DTYPE.fullmatch(described):
-                dtype = np.dtype(described)
-            case list():
-                dtype = np.dtype(
-                    [
-                        (name, _read_dtype(column), tuple(_naturals(shape, "shape")))
-                        for name, column, shape in described
-                    ]
-                )
-            case _:
-                raise CheckpointError(f"damaged: no dtype is called {described!r:.40}")
-    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        return np.dtype(described)
+    except TypeError as error:
         raise CheckpointError("damaged: an array has no sound dtype") from error
-    if not dtype.itemsize:
-        raise CheckpointError("damaged: an array's dtype has no bytes")
-    return dtype
 
 
 def _check_field(value: object, key: str) -> None:

@@ -13,7 +13,6 @@ from edgesim.study.changes import Advice
 from edgesim.study.critical_path import LimitKind, seconds_by_kind
 from edgesim.study.iteration import DeviceCosts, IterationCosts
 from edgesim.study.training import Training, training_of
-from topologies import possible_receivers
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +72,7 @@ class Answer:
         return len(radios) > 1 or any(
             schedule.link_attributes(sender, receiver)
             for sender in range(schedule.num_devices)
-            for receiver in possible_receivers(schedule, sender)
+            for receiver in schedule.possible_receivers(sender)
         )
 
     @property

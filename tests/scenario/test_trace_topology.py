@@ -9,7 +9,6 @@ from edgesim.assembly.build import make_schedule
 from edgesim.assembly.equipment import check_hardware, device_hardware
 from edgesim.errors import ScenarioError
 from edgesim.scenario import load_scenario
-from topologies import possible_receivers
 
 BUSES = Path(__file__).resolve().parents[2] / "scenarios" / "traces" / "buses.yaml"
 RING = "time,source,target,duration\n0,0,1,5\n20,1,2,5\n40,2,3,5\n60,3,0,5\n"
@@ -103,7 +102,7 @@ def test_buses_and_stops_can_tell_each_other_everything():
     assert schedule.presence.join_round(names.index("bus-4")) == 20
     stops = {names.index(stop) for stop in ("depot", "harbour", "market")}
     for bus in range(4):
-        assert stops <= set(possible_receivers(schedule, bus))
+        assert stops <= set(schedule.possible_receivers(bus))
 
 
 def test_local_steps_would_miss_contacts(tmp_path: Path):

@@ -31,12 +31,12 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=12,
 )
-dtypes = np_st.scalar_dtypes() | st.sampled_from(
-    [
-        np.dtype([("step", "<i8"), ("at", [("x", ">f4", (2,)), ("name", "<U3")])]),
-        np.dtype("V5"),
-        np.dtype("<M8[ms]"),
-    ]
+dtypes = st.one_of(
+    np_st.boolean_dtypes(),
+    np_st.integer_dtypes(),
+    np_st.unsigned_integer_dtypes(),
+    np_st.floating_dtypes(),
+    np_st.complex_number_dtypes(),
 )
 arrays = dtypes.flatmap(
     lambda dtype: np_st.arrays(np.uint8, st.tuples(st.integers(0, 3), st.just(dtype.itemsize))).map(
@@ -130,9 +130,7 @@ def test_what_is_encoded_comes_back_to_the_bit(checkpoint):
         np.arange(10)[::3],
         np.array([1, 2], dtype=">i2"),
         np.array([True, False]),
-        np.array(["a", "bcd"]),
         np.array([1 + 2j], dtype=np.complex64),
-        np.array(["2020-01-01"], dtype="M8[D]"),
     ],
     ids=str,
 )
@@ -153,8 +151,9 @@ def test_arrays_of_all_kinds_come_back(array):
         ({"a": np.float32(1)}, {}, r"fields\.a: float32"),
         ({"a": b"1"}, {}, r"fields\.a: bytes"),
         ({}, {"x": np.array([None])}, "array x: object"),
-        ({}, {"x": np.zeros(1, dtype=[("a", "i1"), ("b", "O")])}, r"array x: .*can't be kept"),
-        ({}, {"x": np.zeros(1, np.dtype([("a", "i1"), ("b", "i8")], align=True))}, "array x:"),
+        ({}, {"x": np.zeros(1, dtype=[("a", "i1"), ("b", "i8")])}, r"array x: .*can't be kept"),
+        ({}, {"x": np.array(["a", "bcd"])}, r"array x: <U3 can't be kept"),
+        ({}, {"x": np.array(["2020-01-01"], dtype="M8[D]")}, "array x: datetime64"),
     ],
 )
 def test_what_would_not_come_back_is_refused(fields, arrays, reason):

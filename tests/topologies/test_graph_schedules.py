@@ -23,8 +23,6 @@ from topologies import (
     directed_ring,
     is_column_stochastic,
     mixing_matrix,
-    possible_receivers,
-    possible_senders,
     ring,
     star,
     torus,
@@ -137,8 +135,8 @@ class TestPossiblePeers:
         for device in range(schedule.num_devices):
             receivers = tuple(sorted(i for j, i in links if j == device))
             senders = tuple(sorted(j for j, i in links if i == device))
-            assert possible_receivers(schedule, device) == receivers
-            assert possible_senders(schedule, device) == senders
+            assert schedule.possible_receivers(device) == receivers
+            assert schedule.possible_senders(device) == senders
 
     @given(schedule=CERTAIN_SCHEDULES, first=st.integers(0, 90), length=st.integers(-5, 90))
     def test_an_edge_is_ever_active_exactly_if_it_is_in_one_of_the_rounds(
@@ -155,8 +153,8 @@ class TestPossiblePeers:
         for t in rounds:
             for j, i in links_of(schedule, t):
                 assert schedule.is_ever_active(j, i, t, t + 1)
-                assert i in possible_receivers(schedule, j)
-                assert j in possible_senders(schedule, i)
+                assert i in schedule.possible_receivers(j)
+                assert j in schedule.possible_senders(i)
 
 
 def links_of(schedule, round_index):

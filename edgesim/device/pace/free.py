@@ -43,7 +43,7 @@ from edgesim.hardware.free_clock import FreeClock, Incoming, MessageKey
 from edgesim.hardware.meter import Meter
 from edgesim.hardware.work import Work
 from edgesim.scenario.pace import PaceName
-from topologies import TimedChurn, possible_receivers
+from topologies import TimedChurn
 
 
 @final
@@ -82,7 +82,7 @@ class Free:
         self._leave_s = timed_churn.leave_s(participant.index)
         if timed_churn.join_s(participant.index) > 0:
             participant.drop_mass_()
-        self._receivers = possible_receivers(participant.schedule, participant.index)
+        self._receivers = participant.schedule.possible_receivers(participant.index)
         self._presumed_dead: frozenset[int] = frozenset()
         self._is_over = False
         self._is_leaving = False

@@ -19,7 +19,6 @@ from edgesim.hardware.meter import Meter
 from edgesim.hardware.timeline import Timeline
 from edgesim.hardware.work import Work
 from edgesim.scenario.pace import PaceName
-from topologies import possible_receivers
 
 
 @final
@@ -168,7 +167,7 @@ class Lockstep:
         participant, next_round = self._participant, self.round_index + 1
         membership, outbox = participant.membership, participant.outbox
         edges, own = membership.out_edges(next_round), membership.addresses
-        is_last = all(d in own for a in own for d in possible_receivers(participant.schedule, a))
+        is_last = all(d in own for a in own for d in participant.schedule.possible_receivers(a))
         participant.has_left, participant.has_successor = bool(edges) or is_last, bool(edges)
         if not edges:
             return []

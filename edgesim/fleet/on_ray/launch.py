@@ -55,7 +55,6 @@ from edgesim.fleet.on_ray.placement import (
 from edgesim.fleet.on_ray.private_folder import remove
 from edgesim.fleet.plan import FleetPlan
 from edgesim.fleet.transport.progress import Progress, Waiting
-from topologies import possible_receivers, possible_senders
 
 if TYPE_CHECKING:
     from ray.actor import ActorHandle
@@ -359,11 +358,12 @@ class RayFleet:
     def _peers(self, devices: range) -> dict[int, Any]:
         if may_leave(self._plan.scenario):  # any device may become a successor
             return {**self._actor_of}
+        schedule = self._plan.schedule
         return {
             peer: self._actor_of[peer]
             for device in devices
-            for neighbors in (possible_receivers, possible_senders)
-            for peer in neighbors(self._plan.schedule, device)
+            for neighbors in (schedule.possible_receivers, schedule.possible_senders)
+            for peer in neighbors(device)
         }
 
     def _raise_failure(self, runs: Sequence[asyncio.Future[None]]) -> None:
