@@ -76,7 +76,7 @@ class AllReduce:
     @property
     def message_layouts(self) -> tuple[ParameterLayout, ...]:
         """Of chunks, which differ by at most one entry."""
-        sizes = {self._end(c) - self._end(c - 1) for c in range(self.num_devices)}
+        sizes = {self._end(c) - self._end(c - 1) for c in range(self.num_devices)} - {0}
         return tuple(_chunk_layout(size) for size in sorted(sizes, reverse=True))
 
     def graph_problem(self, graph: nx.DiGraph[int]) -> str:

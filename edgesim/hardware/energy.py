@@ -21,15 +21,15 @@ class Activity:
 
     Attributes:
         work: operations and memory traffic.
-        sent_bytes: bytes sent, retransmissions included.
+        sent_bytes: bytes sent, retransmissions included; a mean of several spans has fractions.
         received_bytes: bytes received.
         compute_s: seconds in which the device computed.
         wait_s: seconds in which the device was awake and did not compute.
     """
 
     work: Work
-    sent_bytes: int
-    received_bytes: int
+    sent_bytes: float
+    received_bytes: float
     compute_s: float
     wait_s: float
 

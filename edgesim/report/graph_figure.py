@@ -125,13 +125,14 @@ def _edges(run: ReportedRun) -> _Edges:
         edges_s = np.linspace(0.0, end_s, _MOST_STEPS // 2 + 1)
         step = np.clip(np.searchsorted(edges_s, messages["departure_time_s"], "right") - 1, 0, None)
         step = np.minimum(step, len(edges_s) - 2)
-        labels = [f"from {duration(a)}" for a in edges_s[:-1]]
+        times = [duration(time_s) for time_s in edges_s]
+        starts, ends = times[:-1], times[1:]
     else:
         if not run.is_finished:
             messages = _of_whole_rounds(messages, run.num_devices)
         rounds = np.unique(messages["round"])
         step = np.searchsorted(rounds, messages["round"])
-        labels = [f"round {r:,}" for r in rounds]
+        starts = ends = [f"{r:,}" for r in rounds]
     table = (
         messages.assign(step=step)
         .groupby(["step", "sender", "receiver"])["bytes"]
@@ -149,16 +150,28 @@ def _edges(run: ReportedRun) -> _Edges:
         whole = table.groupby(["sender", "receiver"], as_index=False)[["bytes", "messages"]].sum()
         whole.insert(0, "step", 0)
         return _Edges(whole, ["all rounds"])
-    # Where the same graph stays for several rounds, its first round is enough.
-    changed = signature.index[signature.ne(signature.shift())]
+    # Steps in a row with the same graph become one.
+    graph = signature.ne(signature.shift()).cumsum() - 1
+    spans = [(steps[0], steps[-1]) for steps in graph.groupby(graph).groups.values()]
+    table = (
+        table.assign(step=table["step"].map(graph))
+        .groupby(["step", "sender", "receiver"], as_index=False)[["bytes", "messages"]]
+        .sum()
+    )
     per_step = max(1, int(table.groupby("step").size().median()))
     most = max(2, min(_MOST_STEPS, _MOST_ROWS // per_step))
-    if (num_graphs := len(changed)) > most:
-        changed = changed[np.unique(np.linspace(0, len(changed) - 1, most).round().astype(int))]
-    kept = table[table["step"].isin(changed)]
-    numbers = {step: place for place, step in enumerate(changed)}
-    kept = kept.assign(step=kept["step"].map(numbers))
-    return _Edges(kept, [labels[step] for step in changed], num_graphs - len(changed))
+    shown = np.unique(np.linspace(0, len(spans) - 1, min(most, len(spans))).round().astype(int))
+    kept = table[table["step"].isin(shown)]
+    kept = kept.assign(step=kept["step"].map({step: place for place, step in enumerate(shown)}))
+    labels = [_span(starts[spans[g][0]], ends[spans[g][1]], run.is_free) for g in shown]
+    return _Edges(kept, labels, len(spans) - len(shown))
+
+
+def _span(start: str, end: str, is_free: bool) -> str:
+    """When a graph was there: times at free pace, else rounds."""
+    if is_free:
+        return f"{start} to {end}"
+    return f"round {start}" if start == end else f"rounds {start} to {end}"
 
 
 def _of_whole_rounds(messages: Frame, num_devices: int) -> Frame:

@@ -19,7 +19,7 @@ _ROUNDING = 1e-9  # of an accuracy in percent
 
 _FIGURES: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("epochs", "epoch", lambda epochs: f"{epochs:.3g}" if epochs < 999.5 else f"{epochs:,.0f}"),
-    ("rounds", "round", "{:,.0f}".format),
+    ("rounds", "round", lambda rounds: f"{rounds:,.0f}" if rounds >= 99.5 else f"{rounds:.3g}"),
     ("virtual time", "virtual_time_s", duration),
     ("sent", "total_sent_bytes", data_size),
     ("energy", "total_energy_j", energy),

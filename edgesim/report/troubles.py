@@ -237,7 +237,7 @@ def _lost_packets(run: ReportedRun) -> Iterator[str]:
     """Where many packets were sent again: by the fleet, or on its worst link."""
     sums = ["bytes", "retransmissions", "retransmitted_bytes"]
     links = run.exchanges.groupby(["sender", "receiver"])[sums].sum()
-    sent, again = links["bytes"].sum(), links["retransmitted_bytes"].sum()
+    sent, again = run.messages["bytes"].sum(), run.messages["retransmitted_bytes"].sum()
     known = links[links["retransmissions"] >= _LEAST_LOST]
     shares = known["retransmitted_bytes"] / known["bytes"]
     # Where no link lost so many, the largest share is NaN, which is above nothing.

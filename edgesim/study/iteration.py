@@ -265,8 +265,8 @@ def _device_costs(
         time = _device_time(total, profile, cycle)
         activity = Activity(
             work=total,
-            sent_bytes=round(both_bytes[0] + cycle.lost_bytes),
-            received_bytes=round(both_bytes[1]),
+            sent_bytes=both_bytes[0] + cycle.lost_bytes,
+            received_bytes=both_bytes[1],
             compute_s=cycle.compute_s,
             wait_s=cycle.wait_s,
         )

@@ -396,3 +396,26 @@ def test_who_ends_early_at_free_pace_waits_for_the_others_as_was_foretold(tmp_pa
     used_j = run.summary["energy_j"]
     assert sum(training.energy_j) == pytest.approx(used_j, rel=0.05)
     assert sum(training.last_wait_j) > 0.1 * used_j
+
+
+def test_the_bound_of_an_index_code_counts_all_vectors_of_a_message(tmp_path):
+    """A message of BEER has two; the summary has the sum over messages, a study that of one."""
+    gossip = "{algorithm: beer, averaging_rate: 0.1, compressor: {kind: top_k, keep: 0.1}}"
+    scenario = small(tmp_path, "topology={kind: ring}", f"gossip={gossip}")
+    foretold = iteration_costs(scenario).message.index_entropy_bytes
+    summary = ran(tmp_path, scenario).summary
+    messages = summary["messages_sent"]
+    assert summary["index_entropy_bytes"] == pytest.approx(messages * foretold, rel=1e-12)
+
+
+def test_fractions_of_a_byte_a_round_have_their_energy(tmp_path):
+    """With an exchange in 1,000 rounds a device sends a few bytes a round in the mean."""
+    rounds = ("training.epochs=null", "training.rounds=2000", "fleet.profile=raspberry-pi-4b")
+    overrides = ("gossip.compressor={kind: sign_scale}", "gossip.local_steps=1000")
+    costs = iteration_costs(small(tmp_path, *rounds, *overrides))
+    device = costs.devices[0]
+    radio = device.profile.radio
+    expected_j = device.sent_bytes * radio.send_j_per_byte
+    expected_j += device.received_bytes * radio.receive_j_per_byte
+    assert device.sent_bytes % 1
+    assert device.energy_by("profile").radio_j == pytest.approx(expected_j, rel=1e-12)

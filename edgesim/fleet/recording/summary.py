@@ -17,7 +17,6 @@ from edgesim.assembly.equipment import device_profiles
 from edgesim.assembly.gossip import (
     averaging_rate,
     make_algorithm,
-    make_compressor,
     moves_mass,
 )
 from edgesim.assembly.prepared_run import PreparedRun
@@ -346,4 +345,5 @@ def _conventions(prepared: PreparedRun) -> dict[str, int]:
 
 def _index_entropy_bytes(prepared: PreparedRun) -> float:
     """What no index code can beat on average, for one message: sum of log2 C(n, k) / 8."""
-    return make_compressor(prepared.scenario).form(prepared.layout).index_entropy_bytes
+    algorithm = make_algorithm(prepared.scenario, prepared.layout, prepared.schedule)
+    return algorithm.compressor.form(message_layouts(algorithm)[0]).index_entropy_bytes

@@ -137,10 +137,6 @@ class Inbox:
             e for e, lane in self._lanes.items() if lane.is_followed and self._holds_up(e)
         )
 
-    def earliest_s(self, edge: Edge) -> float:
-        """Earliest time of the first message of an edge that has not arrived."""
-        return self._lanes[edge].earliest_s
-
     def within_reach(self) -> list[Incoming]:
         """Messages, not taken yet, whose (first bit, sender) is at most (now, device).
 
