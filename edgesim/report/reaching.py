@@ -101,6 +101,11 @@ def _table(
         measure.note,
         "Devices are evaluated at intervals, so a figure may be late by one of them.",
     ]
+    if any(run.is_free and not run.settings["evaluation"].get("every_virtual_s") for run in runs):
+        notes.append(
+            "At free pace, with evaluations by rounds or epochs, energy is that of the rounds: what "
+            "devices draw that have done them and wait for slower ones comes on top."
+        )
     if any(len(members) > 1 for members in groups.values()):
         notes.append("Means over the runs that came to it; +-: standard deviation (n - 1).")
     return Table(

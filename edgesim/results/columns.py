@@ -205,7 +205,13 @@ TOTALS: tuple[Column, ...] = (
         "bytes of all messages encoded by then; consensus: by all devices, device: by this one",
     ),
     Column("total_messages_sent", "int64", "messages encoded by then; of the same devices"),
-    Column("total_energy_j", "float64", "energy spent by then, joules; of the same devices"),
+    Column(
+        "total_energy_j",
+        "float64",
+        "energy of the same devices for the rounds before, joules; by virtual time also for the "
+        "waits under way. At free pace by rounds or epochs the last evaluation alone has the waits "
+        "after last steps",
+    ),
 )
 """Columns that `edgesim.load_run` adds to evaluations: sums over the rounds before each of them."""
 

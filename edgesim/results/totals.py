@@ -1,4 +1,8 @@
-"""Bytes, messages and energy up to each evaluation: sums over the rounds recorded by then."""
+"""Bytes, messages and energy up to each evaluation: sums over the rounds recorded by then.
+
+Evaluations by virtual time also count the part of a wait that has passed. At free pace a device
+waits once, after its last step, and maybe for longer than it trained.
+"""
 
 from __future__ import annotations
 
@@ -72,6 +76,8 @@ def with_totals(
         totals = np.zeros(len(models), column.type)
         for of_model, own in groups:
             totals[of_model] = _sums(keys[own], values[own], limits.until[of_model])
+        if summed == "energy_j" and limits.column == "virtual_time_s":
+            totals += _energy_of_waits(rounds, models, limits.until)
         if is_finished:
             found[column.name] = totals
         elif column.type == "int64":
@@ -124,6 +130,45 @@ def _ends(
     if ends and len(ends) == num_devices:
         ends[_CONSENSUS] = min(ends.values())
     return ends
+
+
+def passed_wait_j(until_s: Any, end_s: Any, wait_s: Any, idle_j: Any) -> NDArray[Any]:  # noqa: ANN401 (numbers or arrays)
+    """Energy of the part of waits that has passed at a time; a wait ends with its round.
+
+    Args:
+        until_s: the time, on the clock of the device, which is before the end.
+        end_s: end of the round.
+        wait_s: seconds of the wait.
+        idle_j: energy of the whole wait.
+    """
+    import numpy as np
+
+    passed_s = np.maximum(until_s - (end_s - wait_s), 0.0)
+    passed: NDArray[Any] = idle_j * np.divide(
+        passed_s, wait_s, out=np.zeros(np.shape(passed_s)), where=np.asarray(wait_s) > 0
+    )
+    return passed
+
+
+def _energy_of_waits(
+    rounds: pd.DataFrame, models: NDArray[Any], until_s: NDArray[Any]
+) -> NDArray[Any]:
+    """What devices had spent, at each evaluation, in the waits of rounds that were under way."""
+    import numpy as np
+
+    energies = np.zeros(len(models))
+    columns = ["virtual_time_s", "virtual_wait_s", "energy_idle_j"]
+    if any(column not in rounds.columns for column in columns):
+        return energies
+    for device, rows in rounds.groupby("device"):
+        end_s, wait_s, idle_j = (rows[column].to_numpy(float) for column in columns)
+        under_way = np.searchsorted(end_s, until_s, side="left")
+        are_its_own = (under_way < len(rows)) & ((models == device) | (models == _CONSENSUS))
+        place = under_way[are_its_own]
+        energies[are_its_own] += passed_wait_j(
+            until_s[are_its_own], end_s[place], wait_s[place], idle_j[place]
+        )
+    return energies
 
 
 def _sums(keys: NDArray[Any], values: NDArray[Any], until: NDArray[Any]) -> NDArray[Any]:

@@ -61,6 +61,26 @@ def test_evaluations_by_virtual_time_sum_the_rounds_that_ended_before():
     assert found == [[1 + 10, 1.0], [1, 0.5], [10 + 60, 3.5]]
 
 
+def test_by_virtual_time_the_passed_part_of_a_wait_counts():
+    """Device 1 has done its steps at 1.5 s and waits until 11.5 s, for 10 J and 0.5 J of more."""
+    rounds = rounds_of([1.0, 2.0, 12.0], [1.5, 11.5])
+    rounds["virtual_wait_s"], rounds["energy_idle_j"] = 0.0, 0.0
+    waits = (rounds["device"] == 1) & (rounds["round"] == 1)
+    rounds.loc[waits, ["virtual_wait_s", "energy_idle_j", "energy_j"]] = 10.0, 10.0, 10.5
+    evaluations = evaluations_of((1, -1), (1, 1), (2, -1), (2, 0), (2, 1), (3, -1), (4, -1))
+    scenario = {"evaluation": {"every_virtual_s": 4.0}, "fleet": {"devices": 2}}
+    found = with_totals(evaluations, rounds, scenario, is_finished=True)["total_energy_j"]
+    both, own, all_of_1 = 1.0 + 0.5, 0.5, 0.5 + 10.5
+    first, second = 4 - 1.5, 8 - 1.5
+    assert found.tolist() == pytest.approx(
+        [
+            *(both + first, own + first),
+            *(both + second, 1.0, own + second),
+            *(1.0 + all_of_1, 1.5 + all_of_1),
+        ]
+    )
+
+
 def test_of_an_unfinished_run_what_is_not_written_yet_is_null():
     evaluations = evaluations_of((3, -1), (3, 0), (4, -1), (4, 1), (4, 0))
     scenario = {"evaluation": {"every_rounds": 3}, "fleet": {"devices": 2}}
@@ -86,6 +106,17 @@ def test_no_evaluations_have_no_totals():
 
 
 BOARDS = {
+    "free pace, some ready early": {
+        "fleet": {
+            "devices": [
+                {"profile": "raspberry-pi-4b", "count": 3},
+                {"profile": "arduino-portenta-h7"},
+            ],
+            "pace": "free",
+        },
+        "training": {"epochs": 4, "virtual_time_s": 0.6, "optimizer": {"lr": 0.05}},
+        "evaluation": {"every_virtual_s": 0.05, "samples": 40, "device_models": "every"},
+    },
     "free pace": {
         "fleet": {"devices": 4, "profile": "arduino-portenta-h7", "pace": "free"},
         "training": {"rounds": 200, "virtual_time_s": 0.8, "optimizer": {"lr": 0.05}},
@@ -99,14 +130,25 @@ BOARDS = {
 }
 
 
+@pytest.mark.filterwarnings("ignore::edgesim.ScenarioWarning")  # of those ready early
 @pytest.mark.parametrize("how", BOARDS.values(), ids=BOARDS)
 def test_a_real_run_of_boards_adds_up(tmp_path, how):
-    run = edgesim.run("quickstart", out=tmp_path / "run", inline=True, **how)
+    live = []
+    run = edgesim.run(
+        "quickstart",
+        out=tmp_path / "run",
+        inline=True,
+        data__train_samples=320,
+        on_evaluation=live.append,
+        **how,
+    )
     consensus = run.consensus
     assert (consensus["total_sent_bytes"].diff().dropna() >= 0).all()
     assert consensus["total_sent_bytes"].iloc[-1] == run.rounds["sent_bytes"].sum()
     assert consensus["total_energy_j"].iloc[-1] == pytest.approx(run.summary["energy_j"], rel=1e-12)
     assert len(consensus) >= 3
+    while_it_ran = [evaluation.total_energy_j for evaluation in live]
+    assert consensus["total_energy_j"].tolist() == pytest.approx(while_it_ran, rel=1e-12)
     own = run.evaluations[run.evaluations["device"] >= 0].groupby("device").last()
     for device, row in own.iterrows():
         mine = run.rounds[run.rounds["device"] == device]

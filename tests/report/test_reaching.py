@@ -39,10 +39,10 @@ def run_with(averaged, devices=(), *, clock=True):
     return Run("place", empty, empty, pd.DataFrame(rows), empty, {})
 
 
-def reported(run, label, group=None):
+def reported(run, label, group=None, *, pace="lockstep", evaluation=None):
     return ReportedRun(
         run=run,
-        settings={"seed": label},
+        settings={"seed": label, "fleet": {"pace": pace}, "evaluation": evaluation or {}},
         environment={},
         scenario=None,
         label=label,
@@ -196,3 +196,17 @@ def test_a_page_has_the_table_and_the_command_prints_it(tmp_path, monkeypatch, c
     status, text = said([*words, "1", "--paper"], monkeypatch, capsys)
     assert status == 2
     assert "has no section paper" in text
+
+
+@pytest.mark.parametrize(
+    ("pace", "evaluation", "is_told"),
+    [
+        ("free", {"every_epochs": 1}, True),
+        ("free", {"every_virtual_s": 0.5}, False),
+        ("lockstep", {"every_epochs": 1}, False),
+    ],
+)
+def test_energies_at_free_pace_that_lack_the_last_waits_are_said_to(pace, evaluation, is_told):
+    run = reported(run_with([0.1, 0.9]), "one", pace=pace, evaluation=evaluation)
+    for table in reaching_tables([run], [50]):
+        assert any("wait for slower ones" in note for note in table.notes) is is_told

@@ -15,6 +15,7 @@ from edgesim.device.device import Device
 from edgesim.fleet.recovery.checkpoints import Checkpoints, DeviceRecords
 from edgesim.results.columns import RoundRecord, RoundReport
 from edgesim.results.snapshot import Snapshot
+from edgesim.results.totals import passed_wait_j
 
 ROUNDS_PER_PART, MESSAGES_PER_PART = 256, 512
 """Most rounds of one device in one part file, and messages above which a part ends.
@@ -149,10 +150,12 @@ class Recorder:
             sent_bytes: of the device until now, with this round.
             spent_j: energy of the device until now, with this round; None without a profile.
         """
+        spent = [spent_j] * len(snapshots)
         if report is not None and self._schedule.interval_s is not None:  # models from before it
             sent_bytes -= report.round.sent_bytes
             if spent_j is not None:
-                spent_j -= report.round.energy_j or 0.0
+                before_j = spent_j - (report.round.energy_j or 0.0)
+                spent = [before_j + _waited_j(report.round, snapshot) for snapshot in snapshots]
         if report is not None:
             index = report.round.device
             unwritten = self._unwritten.setdefault(index, _Unwritten())
@@ -163,8 +166,10 @@ class Recorder:
             if before is not None and isnan(newest.loss):
                 newest = replace(newest, loss=before.loss)
             self._newest[index] = newest
-        for snapshot in snapshots:
-            self._archive.write_snapshot(replace(snapshot, sent_bytes=sent_bytes, energy_j=spent_j))
+        for snapshot, energy_j in zip(snapshots, spent, strict=True):
+            self._archive.write_snapshot(
+                replace(snapshot, sent_bytes=sent_bytes, energy_j=energy_j)
+            )
 
     def save_if_due(self, device: Device, records: DeviceRecords) -> None:
         """Write a checkpoint of a device between two rounds, if one is due."""
@@ -196,3 +201,9 @@ class Recorder:
         if (unwritten := self._unwritten.get(index)) and unwritten.reports:
             self._archive.write_rounds(index, unwritten.reports)
             unwritten.clear()
+
+
+def _waited_j(record: RoundRecord, snapshot: Snapshot) -> float:
+    """What the wait of a round had taken at the time of a model from within the round."""
+    times_s = snapshot.virtual_time_s, record.virtual_time_s, record.virtual_wait_s
+    return float(passed_wait_j(*times_s, record.energy_idle_j))
