@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from math import ceil
 from typing import Any
 
@@ -42,6 +41,8 @@ from edgesim.quant.settings import QuantizationSettings
 from edgesim.scenario.own_parts import OwnPart
 from edgesim.scenario.schema import Scenario
 from topologies import Schedule
+
+_MOST_MEASURED = 64  # models that are kept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,8 +136,7 @@ def _counted_model(scenario: Scenario, shape: DataShape, layers: Layers) -> Coun
     """
     section, batch_size = scenario.model, scenario.data.batch_size
     if isinstance(section.name, OwnPart):
-        sources = section.name.digest, section.model_dump_json(), shape, batch_size, scenario.seed
-        return _measured_model(*sources, _Unread(scenario, layers))
+        return _measured_model(scenario, shape, layers)
     try:
         image_shape, size = image_shape_of(shape), ModelSize(section.depth, section.width)
         can_resize = can_resize_images(scenario.data)
@@ -147,30 +147,24 @@ def _counted_model(scenario: Scenario, shape: DataShape, layers: Layers) -> Coun
     return closed_form(replace(form, depth=size.depth_used, width=size.width_used), batch_size)
 
 
-@dataclass(frozen=True, eq=False)
-class _Unread:
-    """Arguments of a measured model that do not change its counts; the cache ignores them."""
-
-    scenario: Scenario
-    layers: Layers
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Unread)
-
-    def __hash__(self) -> int:
-        return 0
+_measured: dict[tuple[object, ...], MeasuredModel] = {}
+"""Own models that were measured last, by what their counts depend on: budgets ask for many sizes of
+batches, and for the same one again and again."""
 
 
-@lru_cache(maxsize=64)
-def _measured_model(
-    digest: str, model: str, shape: DataShape, batch_size: int, seed: int, made_of: _Unread
-) -> MeasuredModel:
-    """Counts of an own model, measured in a step.
+def _measured_model(scenario: Scenario, shape: DataShape, layers: Layers) -> MeasuredModel:
+    """Counts of an own model, measured in a step."""
+    section, batch_size = scenario.model, scenario.data.batch_size
+    assert isinstance(section.name, OwnPart), "others have closed forms"
+    key = section.name.digest, section.model_dump_json(), shape, batch_size, scenario.seed
+    if key not in _measured:
+        if len(_measured) >= _MOST_MEASURED:
+            _measured.pop(next(iter(_measured)))
+        _measured[key] = _measure(scenario, shape, layers)
+    return _measured[key]
 
-    Cached, since budgets ask for many batch sizes.
-    """
-    del digest, model, seed
-    scenario, layers = made_of.scenario, made_of.layers
+
+def _measure(scenario: Scenario, shape: DataShape, layers: Layers) -> MeasuredModel:
     try:
         flat = make_flat_model(scenario, shape, PLAIN)
     except ModelError as error:
@@ -184,7 +178,7 @@ def _measured_model(
         norm=None,
         settings=layers.settings if isinstance(layers, EightBit) else None,
     )
-    return measured_form(flat, form, batch_size)
+    return measured_form(flat, form, scenario.data.batch_size)
 
 
 def device_backend(
