@@ -36,7 +36,8 @@ def main() -> None:
     """Entry point: errors become one or two lines and an exit status."""
     debug = "--debug" in sys.argv
     logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[_Lines()])
-    logging.getLogger("ray").setLevel(logging.WARNING)
+    for name in ("ray", "aiobotocore", "botocore"):  # they say where credentials were found
+        logging.getLogger(name).setLevel(logging.WARNING)
     signal.signal(signal.SIGTERM, _interrupt)
     skip_last_collection()
     try:

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from edgesim.cli.key_tables import ListingError
 from edgesim.errors import did_you_mean
+from edgesim.results.columns import GOSSIPED_EVALUATIONS, OWN_EVALUATIONS
 from edgesim.results.metrics import (
     DEVICE_METRICS,
     EVALUATION_METRICS,
     FLEET_METRICS,
     WAITS_FOR,
+    evaluation_metric,
     series,
 )
 from edgesim.study.tables.table import Table
 
+_FURTHER = tuple(map(evaluation_metric, (*OWN_EVALUATIONS, *GOSSIPED_EVALUATIONS)))
 _NOTES = (
     "All have the label `run`, the last name of the run's directory.",
     "Those of devices are there in fleets of at most metrics.most_devices.",
     "A gauge that a device has no more keeps its last value.",
+    "own_: where devices have held-out samples; after_gossip_: with evaluation.gossip_rounds.",
+    "A task's further measures have series ray_edgesim_evaluation_<name> of their own.",
 )
 
 
@@ -29,7 +34,7 @@ def metrics_table(name: str | None) -> Table:
     Raises:
         ListingError: no metric has this name.
     """
-    metrics = (*DEVICE_METRICS, WAITS_FOR, *FLEET_METRICS, *EVALUATION_METRICS)
+    metrics = (*DEVICE_METRICS, WAITS_FOR, *FLEET_METRICS, *EVALUATION_METRICS, *_FURTHER)
     shown = [metric for metric in metrics if name in {None, metric.name, series(metric)}]
     if not shown:
         known = [metric.name for metric in metrics]

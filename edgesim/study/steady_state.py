@@ -278,7 +278,10 @@ class _Fleet:
     def run_round(self, round_index: int) -> None:
         """Run one round of all devices."""
         inboxes: list[list[_Arrival]] = [[] for _ in self.clocks]
+        is_there = self.schedule.presence.is_present
         for device, clock in enumerate(self.clocks):
+            if is_there(device, round_index) and not is_there(device, max(round_index - 1, 0)):
+                clock.is_behind = True  # it comes back, and has not waited for the others
             begin_s, before = clock.now_s, self._clock_events[device]
             step_s = clock.step(self.work(device, round_index), round_index)
             self._clock_events[device] = Event(device, None, begin_s, step_s, 0.0, before)

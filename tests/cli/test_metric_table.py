@@ -6,13 +6,18 @@ import pytest
 
 from edgesim.cli.key_tables import ListingError
 from edgesim.cli.listing import catalog_table
+from edgesim.results.columns import GOSSIPED_EVALUATIONS, OWN_EVALUATIONS
 from edgesim.results.metrics import DEVICE_METRICS, EVALUATION_METRICS, FLEET_METRICS, WAITS_FOR
 
 
 def test_all_metrics_are_listed_as_prometheus_names_them():
     rows = catalog_table("metrics", None).rows
     metrics = (*DEVICE_METRICS, WAITS_FOR, *FLEET_METRICS, *EVALUATION_METRICS)
-    assert len(rows) == len(metrics)
+    further = (*OWN_EVALUATIONS, *GOSSIPED_EVALUATIONS)
+    assert len(rows) == len(metrics) + len(further)
+    assert {f"ray_edgesim_evaluation_{column.name}" for column in further} < {
+        row[0] for row in rows
+    }
     assert ("ray_edgesim_sent_bytes_total", "counter", "device") in {row[:3] for row in rows}
     assert ("ray_edgesim_fleet_loss", "gauge", "statistic") in {row[:3] for row in rows}
     assert all(meaning for *_, meaning in rows)

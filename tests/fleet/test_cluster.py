@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import re
 import socket
@@ -11,6 +12,7 @@ from collections import Counter
 from contextlib import ExitStack
 from itertools import pairwise, repeat
 from pathlib import Path
+from threading import Event
 from time import monotonic, sleep
 from types import SimpleNamespace
 
@@ -361,6 +363,30 @@ def wait_for(is_so) -> None:
         sleep(0.1)
 
 
+def test_a_head_that_never_answers_does_not_hold_up_the_end_of_a_run(monkeypatch):
+    """Ray asks it again and again; `asyncio.run` waits for the threads of its executor."""
+    told = Event()
+    monkeypatch.setattr(cluster, "_why_absent", lambda *_: told.wait())
+
+    async def end_meanwhile():
+        await asyncio.wait_for(cluster.why_absent(1, Need(1.0)), timeout=0.05)
+
+    try:
+        with pytest.raises(TimeoutError):
+            asyncio.run(end_meanwhile())
+    finally:
+        told.set()
+
+
+def test_why_actors_are_absent_may_be_unknown(monkeypatch):
+    def fail(*_):
+        raise OSError("no head")
+
+    monkeypatch.setattr(cluster, "_why_absent", fail)
+    with pytest.raises(OSError, match="no head"):
+        asyncio.run(cluster.why_absent(1, Need(1.0)))
+
+
 @pytest.mark.ray
 def test_a_cluster_of_two_nodes(monkeypatch, no_ray):
     """Nodes, room and shipped code on Ray itself, on one machine."""
@@ -373,7 +399,7 @@ def test_a_cluster_of_two_nodes(monkeypatch, no_ray):
     said = io.StringIO()
 
     def why(need: Need) -> str:
-        return cluster.why_absent(2, need)
+        return asyncio.run(cluster.why_absent(2, need))
 
     try:
         nodes.add_node(num_cpus=1)

@@ -272,7 +272,7 @@ def test_a_token_is_drawn_unless_the_user_has_chosen_one(
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(own_ray, "_read_settings_of_ray", lambda: None)
+    monkeypatch.setattr(own_ray, "read_settings_of_ray", lambda: None)
     with own_ray._token(tmp_path) as path:
         assert (path is not None) == drawn
         if path is not None:

@@ -147,3 +147,20 @@ def test_a_training_at_free_pace_that_virtual_time_ends_is_foretold_whole(tmp_pa
     assert len(set(foretold.rounds)) > 1
     assert foretold.seconds == pytest.approx(found["virtual_time_s"].max().max(), rel=1e-12)
     assert foretold.energy_j == pytest.approx(found["energy_j"].sum(), rel=1e-3)
+
+
+def test_a_device_that_joins_late_has_not_waited_for_the_others(tmp_path):
+    """Its battery would be said to end early, by a round that costs as much as all it missed."""
+    board = "fleet.devices=[{profile: raspberry-pi-4b, count: 4, battery_wh: 1}]"
+    settings = (board, "topology={kind: ring}", "training.epochs=null", "training.rounds=60")
+    away = "absent: [{device: 1, from_round: 9, until_round: 30}]"
+    joins = f"fleet.churn={{joins: [{{device: 3, round: 25}}], {away}}}"
+    with_churn = iteration_costs(small(tmp_path, *settings, joins))
+    without = iteration_costs(small(tmp_path, *settings))
+    assert with_churn.steady_state.is_whole
+    longest = max(device.time.cycle.most_wait_s for device in without.devices)
+    for device in with_churn.devices:
+        assert device.time.cycle.most_wait_s < 1.5 * longest
+    lives = zip(training_of(with_churn).lives, training_of(without).lives, strict=True)
+    for there, always in lives:
+        assert there.needed_j < 1.1 * always.needed_j

@@ -40,7 +40,7 @@ from edgesim.fleet.on_ray.private_folder import PREFIX
 CONNECT_TIMEOUT_S = 10.0
 ANSWER_TIMEOUT_S = 10.0  # of a head that is asked before joining
 HEAD_POLL_S = 4.0  # between questions to a head during a run, and the time for an answer
-HEAD_TIMEOUT_S = 45.0  # after a minute Ray kills this process without a word of ours
+HEAD_TIMEOUT_S = 45.0
 MAX_PORT = 65535
 AUTH_MODES = ("token", "disabled")
 TOKEN_LOGGER = "ray._private.authentication.authentication_token_setup"  # noqa: S105 (a logger)

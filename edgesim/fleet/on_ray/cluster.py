@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import logging
 import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
 from math import isclose
 from pathlib import PurePath
@@ -28,7 +30,14 @@ from edgesim.fleet.on_ray.addresses import (
     check_auth_mode,
     find_cluster,
 )
-from edgesim.fleet.on_ray.own_ray import NAMESPACE, RAY_FAILURES, first_line, own_ray
+from edgesim.fleet.on_ray.own_ray import (
+    NAMESPACE,
+    RAY_FAILURES,
+    environment,
+    first_line,
+    own_ray,
+    read_settings_of_ray,
+)
 from edgesim.fleet.on_ray.placement import (
     CPU_STEP,
     FleetError,
@@ -62,6 +71,9 @@ NAME_TIMEOUT_S = 60.0  # for Ray to end the actors of a driver that was killed
 LEAVE_TIMEOUT_S = 30.0  # for Ray to leave a cluster after an error
 LOST_TIMEOUT_S = 5.0  # likewise, if its head is lost
 POLL_S = 0.5  # between looks at whether a name is free
+_PATIENT = {"RAY_gcs_rpc_server_reconnect_timeout_s": "600"}
+"""Ray ends a driver whose head is lost, by default after a minute and without a word of ours."""
+
 _MOST_BYTES = 4096  # of a private folder's path, in which no socket is
 
 _log = logging.getLogger(__name__)
@@ -173,12 +185,14 @@ def _tell_dashboards(stack: ExitStack, url: str, run: str) -> None:
 def _join(address: str, modules: Sequence[str]) -> str | None:
     """Join a cluster and ship packages to its nodes; return the address of its dashboard."""
     try:
-        context = ray.init(
-            address=address,
-            namespace=NAMESPACE,
-            runtime_env=runtime_environment(modules),
-            logging_level=logging.WARNING,
-        )
+        with environment({name: os.environ.get(name, _PATIENT[name]) for name in _PATIENT}):
+            read_settings_of_ray()
+            context = ray.init(
+                address=address,
+                namespace=NAMESPACE,
+                runtime_env=runtime_environment(modules),
+                logging_level=logging.WARNING,
+            )
     except RAY_FAILURES as error:
         reason = first_line(error)
         if "uthenticat" in reason or "AUTH_TOKEN" in reason:
@@ -233,13 +247,29 @@ def cluster_nodes() -> list[Node]:
     return sorted(nodes, key=lambda node: node.node_id)
 
 
-def why_absent(number: int, need: Need) -> str:
+async def why_absent(number: int, need: Need) -> str:
     """Why so many actors are not there yet, in words.
+
+    Ray asks a lost head without end. So a thread asks that nobody waits for when the run ends.
 
     Args:
         number: of actors.
         need: what each asks for.
     """
+    answer: Future[str] = Future()
+
+    def ask() -> None:
+        answer.set_running_or_notify_cancel()
+        try:
+            answer.set_result(_why_absent(number, need))
+        except Exception as error:  # noqa: BLE001 (raised where it is waited for)
+            answer.set_exception(error)
+
+    Thread(target=ask, daemon=True).start()
+    return await asyncio.wrap_future(answer)
+
+
+def _why_absent(number: int, need: Need) -> str:
     head = global_worker.gcs_client  # type: ignore[attr-defined]  # where a driver has joined
     requests = get_cluster_resource_state(head).pending_resource_requests
     waiting = [

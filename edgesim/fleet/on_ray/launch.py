@@ -282,7 +282,7 @@ class RayFleet:
                 continue
             absent = set(self._absent)
             try:
-                why = await asyncio.to_thread(why_absent, len(absent), self._need)
+                why = await why_absent(len(absent), self._need)
             except RAY_FAILURES as error:
                 why = f"their state is not known ({first_line(error)})"
             _log.warning(

@@ -88,14 +88,14 @@ def _token(folder: Path) -> Iterator[Path | None]:
     with os.fdopen(descriptor, "w") as file:
         file.write(secrets.token_hex(32))
     try:
-        with _environment({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(path)}):
-            _read_settings_of_ray()
+        with environment({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(path)}):
+            read_settings_of_ray()
             yield path
     finally:
-        _read_settings_of_ray()
+        read_settings_of_ray()
 
 
-def _read_settings_of_ray() -> None:
+def read_settings_of_ray() -> None:
     """Make Ray read its variables and its token again; it caches them."""
     Config.initialize("")
     AuthenticationTokenLoader.instance().reset_cache()
@@ -109,8 +109,8 @@ def _start(folder: Path, python: Path | None, *, dashboard: bool) -> str | None:
         settings = (_NO_WORKERS_YET if python else {}) | _LESS_IDLE_WORK
         settings |= _FRESH_METRICS if dashboard else _NO_METRICS
         with (
-            _environment({name: os.environ.get(name, settings[name]) for name in settings}),
-            _environment({"TMPDIR": str(folder)}),  # of all processes: they are killed in the end
+            environment({name: os.environ.get(name, settings[name]) for name in settings}),
+            environment({"TMPDIR": str(folder)}),  # of all processes: they are killed in the end
             _executable(python),
             _loopback(),
             _no_autoscaler(),
@@ -140,7 +140,7 @@ def _not_started(error: Exception) -> str:
 
 
 @contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+def environment(variables: Mapping[str, str]) -> Iterator[None]:
     """Context that sets variables for this process and its children."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
