@@ -154,6 +154,11 @@ def _wrong_choice(place: Place, value: object) -> _Problem:
         return _wrong_value(place.key, place.slot, section)
     must_be = f"one of {', '.join(names)}{f', or {FORM}' if place.slot.takes_own else ''}"
     if discriminator not in section:
+        # Of a section whose kind is not known, no other key is looked at.
+        for written in section:
+            if nearest(str(written), (discriminator,)):
+                said = f"is an unknown key; did you mean {discriminator}?"
+                return _Problem((*place.key, str(written)), said, (discriminator,), is_unknown=True)
         return _Problem(key, f"is missing; must be {must_be}")
     slot = place.slot.key(discriminator)
     return _wrong_value(key, slot, _value_at(value, key), names, must_be)

@@ -58,6 +58,8 @@ from test_scenario_files import LEAST, error_of, write
         ("{kind: iid}", "{skew: 1}", "data.partition.kind is missing; must be one of label_skew,"),
         ("{kind: iid}", "{kind: dirichlet, alpha: 0}", "alpha is 0; must be a number in [1e-06"),
         ("batch_size: 8", "batch_size: -8", "data.batch_size is -8; must be a whole number"),
+        ("{kind: iid}", "{knd: iid}", "data.partition.knd is an unknown key; did you mean kind?"),
+        ("algorithm:", "algoritm:", "gossip.algoritm is an unknown key; did you mean algorithm?"),
         ("batch_size: 8", "batchsize: 8", "data.batchsize is an unknown key; did you mean batch_"),
         (
             "averaging_rate: 1}",

@@ -343,6 +343,13 @@ class TestPlacesThatCannotBeUsed:
         with pytest.raises(StorageError, match=r"^nope://x: can't be used .*not known: nope"):
             Store.at("nope://x")
 
+    def test_a_lost_slash(self):
+        """It would be a local folder that is called `s3:`."""
+        with pytest.raises(StorageError, match="^s3:/bucket/run: .* write s3://bucket/run$"):
+            Store.at("s3:/bucket/run")
+        assert Store.at("file:///x/run").is_local
+        assert Store.at("c:/x").is_local
+
     @pytest.mark.parametrize(
         ("url", "said"),
         [
