@@ -77,8 +77,7 @@ class Store:
         Nothing is made or looked up yet.
 
         Raises:
-            StorageError: the protocol is unknown, or its package is not installed, or the URI has one
-                slash.
+            StorageError: the protocol is unknown, its package is not installed, or a slash is missing.
         """
         if isinstance(place, Store):
             return place

@@ -345,7 +345,7 @@ class TestPlacesThatCannotBeUsed:
 
     def test_a_lost_slash(self):
         """It would be a local folder that is called `s3:`."""
-        with pytest.raises(StorageError, match="^s3:/bucket/run: .* write s3://bucket/run$"):
+        with pytest.raises(StorageError, match=r"^s3:/bucket/run: .* write s3://bucket/run$"):
             Store.at("s3:/bucket/run")
         assert Store.at("file:///x/run").is_local
         assert Store.at("c:/x").is_local
