@@ -77,7 +77,7 @@ class Store:
         Nothing is made or looked up yet.
 
         Raises:
-            StorageError: the protocol is unknown, its package is not installed, or a slash is missing.
+            StorageError: the protocol is unknown or lacks its package, or a slash is missing.
         """
         if isinstance(place, Store):
             return place
