@@ -84,8 +84,12 @@ def show_sweep(
     place = str(out or default_place(planned))
     for notice in check_open_cells(planned, place, str(file)):
         warn(f"{file}: {notice}")
-    with shown_progress(planned, console, place) as tell:
-        failures = run_sweep(planned, place, tell, workers, address)
+    try:
+        with shown_progress(planned, console, place) as tell:
+            failures = run_sweep(planned, place, tell, workers, address)
+    except KeyboardInterrupt:
+        warn(f"stopped; the same command goes on with what is in {place}")
+        raise
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnfinishedRunWarning)  # what is missing is said below
         results = load_sweep(place)

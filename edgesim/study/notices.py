@@ -44,6 +44,7 @@ def notices(studied: StudiedScenario, num_rounds: int) -> list[str]:
     scenario = studied.scenario
     return [
         *precision_notices(scenario),
+        *_batch_notices(studied),
         *_own_model_notices(studied),
         *_varying_messages(studied),
         *evaluation_notices(scenario, num_rounds),
@@ -81,6 +82,18 @@ def precision_notices(scenario: Scenario) -> list[str]:
             "{kind: identity, values: int8} to send a quarter of the bytes, or name fp32 there"
         )
     return notices
+
+
+def _batch_notices(studied: StudiedScenario) -> list[str]:
+    """Batches of more than twice the samples that a device has."""
+    size, fill = studied.scenario.data.batch_size, studied.batch_fill
+    if fill >= 0.5:
+        return []
+    said = (
+        f"data.batch_size is {size:,}, and a device has {size * fill:,.0f} samples in the mean: a "
+        "batch is all samples of its device, and an epoch is one step"
+    )
+    return [said]
 
 
 def _own_model_notices(studied: StudiedScenario) -> list[str]:

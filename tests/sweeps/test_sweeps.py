@@ -360,6 +360,7 @@ def test_after_a_kill_in_the_middle_nothing_is_left_and_the_same_command_goes_on
         output, _ = process.communicate(timeout=60)
         assert process.returncode == status, output
         assert "Traceback" not in output
+        assert ("stopped; the same command goes on with" in output) is (sent == signal.SIGINT)
         wait_for(lambda: not marked(mark), None)
         assert not (place / CELLS[3] / "summary.json").exists()
     monkeypatch.setattr(sys, "argv", ["edgesim", *arguments])
