@@ -14,6 +14,7 @@ from edgesim.cli.catalog_names import What
 from edgesim.cli.checking import check, read
 from edgesim.cli.data import data_commands
 from edgesim.cli.garbage import uncollected
+from edgesim.cli.options import Address, Dashboard, Overrides, Scale, ScenarioPath, lasting
 from edgesim.cli.output import err as _err
 from edgesim.cli.output import out as _out
 from edgesim.cli.output import output as _output
@@ -33,25 +34,6 @@ app = typer.Typer(
     add_completion=False,
 )
 app.add_typer(data_commands, name="data", short_help="Fetch datasets.")
-
-ScenarioPath = Annotated[
-    Path,
-    typer.Argument(metavar="SCENARIO", help="Scenario file (YAML), or name of a shipped one."),
-]
-Overrides = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="KEY.PATH=VALUE",
-        help="Replace a value of the scenario; may be repeated.",
-    ),
-]
-Scale = Annotated[
-    float | None,
-    typer.Option(help="Shorten training, schedule and evaluations to this share, above 0 to 1."),
-]
-Address = Annotated[str | None, typer.Option(help="Ray cluster to use; default: start one here.")]
-Dashboard = Annotated[bool, typer.Option(help="Start the Ray dashboard with a new cluster.")]
 
 
 def _show_version(wanted: bool) -> None:
@@ -81,7 +63,9 @@ def run(
     overrides: Overrides = None,
     out: Annotated[
         str | None,
-        typer.Option(help="Run directory, a path or a URI; default runs/<name>-<time>."),
+        typer.Option(
+            help="Run directory, a path or a URI; default runs/<name>-<time>.", callback=lasting
+        ),
     ] = None,
     inline: Annotated[
         bool, typer.Option("--inline", help="All devices in this process, without Ray.")
@@ -354,7 +338,8 @@ def sweep(
         str | None,
         typer.Option(
             help="Folder of the sweep, a path or a URI; default runs/<name>, with --scale "
-            "runs/<name>-scale-<scale>."
+            "runs/<name>-scale-<scale>.",
+            callback=lasting,
         ),
     ] = None,
     workers: Annotated[

@@ -163,6 +163,13 @@ def test_validate_refuses_what_run_refuses(tmp_path, called, settings):
     assert 1 <= len(done.stderr.strip().splitlines()) <= 2
 
 
+@pytest.mark.parametrize("words", [("run", QUICKSTART), ("sweep", "sweeps/digits_comparison")])
+def test_a_place_that_ends_with_the_command_is_refused(tmp_path, called, words):
+    done = called(*words, "--out", "memory://run", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "memory://run is gone when this command ends; give a folder" in done.stderr
+
+
 def test_an_address_without_a_cluster_is_refused_before_anything_is_written(tmp_path, called):
     done = called("run", QUICKSTART, "--address", "127.0.0.1:1", "--out", "r", cwd=tmp_path)
     assert done.returncode == 2, done.stderr
