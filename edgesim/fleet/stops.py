@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from shlex import quote
 from typing import Any
@@ -17,6 +17,8 @@ from edgesim.program import program
 from edgesim.results.run_directory import RunDirectory
 from edgesim.results.run_files import ABOUT, STOPPED_BY
 from edgesim.scenario.fleet import FleetSection
+from edgesim.storage.checkpoint_format import CheckpointError, decode
+from edgesim.storage.space import StorageError
 
 _log = logging.getLogger(__name__)
 
@@ -120,14 +122,32 @@ def rounds_kept(directory: RunDirectory, num_devices: int) -> str:
 
 
 def starting_rounds(directory: RunDirectory, num_devices: int) -> str:
-    """The rounds from which devices go on, those of their newest checkpoints; in words."""
-    newest = directory.newest_checkpoints(num_devices)
+    """The rounds from which devices go on, those of their newest checkpoints; in words.
+
+    Devices that have left do not go on.
+    """
+    newest = [
+        max(rounds, default=0)
+        for device, rounds in enumerate(directory.all_checkpoint_rounds(num_devices))
+        if not _has_left(directory, device, rounds)
+    ] or directory.newest_checkpoints(num_devices)
     first, last = min(newest), max(newest)
     if last == 0:
         return "round 0: no checkpoint is written yet; recovery.checkpoint_every_s says when"
     if first == last:
         return f"round {first}, that of the last checkpoints"
     return f"rounds {first} to {last}, each device from its last checkpoint"
+
+
+def _has_left(directory: RunDirectory, device: int, rounds: Sequence[int]) -> bool:
+    """Whether a device has left, by its last checkpoint, which leavers write twice."""
+    if len(rounds) < 2 or rounds[-1] != rounds[-2] + 1:
+        return False
+    try:
+        fields = decode(directory.read_checkpoint(device, rounds[-1])).fields
+    except (CheckpointError, StorageError):  # whoever resumes the run is told
+        return False
+    return bool(fields["device"]["has_left"])
 
 
 def _stopped(rounds_done: int | None) -> str:

@@ -306,13 +306,16 @@ class RunDirectory(RunModels):
         """Rounds after which the device has checkpoints, increasing."""
         return sorted(map(number_of, self.own_names(f"{_checkpoints_of(device)}/round-*.ckpt")))
 
+    def all_checkpoint_rounds(self, num_devices: int) -> list[list[int]]:
+        """The same of each device, by one look at the folder."""
+        found: list[list[int]] = [[] for _ in range(num_devices)]
+        for name in sorted(self.own_names("checkpoints/*/round-*.ckpt")):
+            found[int(name.split("/")[1].removeprefix("device-"))].append(number_of(name))
+        return found
+
     def newest_checkpoints(self, num_devices: int) -> list[int]:
         """Round of the newest checkpoint of each device; 0 for one that has none."""
-        newest = dict.fromkeys(range(num_devices), 0)
-        for name in self.own_names("checkpoints/*/round-*.ckpt"):
-            device = int(name.split("/")[1].removeprefix("device-"))
-            newest[device] = max(newest[device], number_of(name))
-        return list(newest.values())
+        return [max(rounds, default=0) for rounds in self.all_checkpoint_rounds(num_devices)]
 
     def read_checkpoint(self, device: int, round_index: int) -> bytes:
         """Content of a checkpoint; the caller checks whether it is sound."""

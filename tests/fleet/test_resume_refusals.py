@@ -165,6 +165,19 @@ def test_a_device_without_checkpoint_begins_again(tmp_path):
     assert directory.newest_checkpoints(4) == [12, 0, 6, 0]
 
 
+def test_devices_that_have_left_do_not_go_on(tmp_path):
+    """A leaver writes its last checkpoints whatever the interval is."""
+    leave = "fleet.churn={leaves: [{device: 1, round: 3}]}"
+    seldom = "recovery.checkpoint_every_rounds=100"
+    train_and_interrupt(
+        tmp_path, "topology={kind: complete}", leave, seldom, "training.rounds=12", at_step=30
+    )
+    newest = RunDirectory(tmp_path / "run").newest_checkpoints(4)
+    assert newest[1]
+    assert newest == [0, newest[1], 0, 0]
+    assert "it goes on from round 0: no checkpoint" in (tmp_path / "run.log").read_text()
+
+
 def test_who_stops_before_the_first_checkpoint_is_told_that_all_is_done_again(tmp_path):
     train_and_interrupt(tmp_path, "recovery.checkpoint_every_rounds=100", at_step=11)
     said = (tmp_path / "run.log").read_text()
