@@ -181,6 +181,9 @@ class Scenario(Section):
             ]
         for key, name in wanted:
             allowed = PROFILES if key.endswith("based_on") else known
+            if name in own and allowed is PROFILES:
+                said = "one of your own profiles; it can only be one of `edgesim list devices`"
+                raise ContradictionError(key, f"is {name}, {said}")
             if name is not None and name not in allowed:
                 remedy = did_you_mean(name, allowed, "see `edgesim list devices`")
                 kind = "profile of `edgesim list devices`" if allowed is PROFILES else "profile"

@@ -198,6 +198,10 @@ def test_a_wrong_value_in_a_file_is_refused_in_one_line(
             "hardware.profiles[0].based_on is gap8, which is no profile of `edgesim list",
         ),
         (
+            "hardware.profiles=[{name: a, based_on: gap9}, {name: b, based_on: a}]",
+            "hardware.profiles[1].based_on is a, one of your own profiles; it can only be one of",
+        ),
+        (
             "hardware.profiles=[{name: mine, memory_mib: 1}]",
             "hardware.profiles[0].int8_gmacs_per_s is missing; a profile without based_on needs",
         ),
