@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from threading import Lock
 from typing import Any, TypeVar, cast
 
 import numba
@@ -23,7 +24,12 @@ PARTS = ("edgesim.quant.kernels", "edgesim.compression")
 """Packages with compiled functions, which call none of another package."""
 
 _ROOT = Path(__file__).resolve().parents[1]
+_BESIDE_THE_CODE = _ROOT / "edgesim" / "__pycache__"
 _DIGITS = 16  # of a digest, in the name of a folder
+
+_config: Any = numba.config
+_given: str = _config.CACHE_DIR  # NUMBA_CACHE_DIR, if it is set
+_decorating = Lock()  # modules are imported by several threads
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
@@ -36,35 +42,34 @@ def compiled(function: Function, **options: Any) -> Function:  # noqa: ANN401 (n
         options: further ones of `numba.njit`.
     """
     part = next(part for part in PARTS if function.__module__.startswith(f"{part}."))
-    config: Any = numba.config
-    given = config.CACHE_DIR
-    folder = folder_of(part, given)
-    config.CACHE_DIR = str(folder)  # read at once; functions of other code have their own folder
-    try:
-        made = numba.njit(nogil=True, cache=folder is not None, **options)(function)
-    finally:
-        config.CACHE_DIR = given
+    with _decorating:
+        folder = folder_of(part)
+        if folder is not None:
+            _config.CACHE_DIR = str(folder)  # read at once; other code's functions go elsewhere
+        try:
+            made = numba.njit(nogil=True, cache=folder is not None, **options)(function)
+        finally:
+            _config.CACHE_DIR = _given
     return cast("Function", made)
 
 
 @cache
-def folder_of(part: str, given: str) -> Path | None:
+def folder_of(part: str) -> Path | None:
     """Folder of a package's compiled functions; None if none can be written or the code not read.
 
     Args:
         part: one of `PARTS`.
-        given: what NUMBA_CACHE_DIR names, if it is set.
     """
     digest = digest_of(_ROOT, (part.replace(".", "/"),))
     if not digest:
         return None
     stem = f"numba-{part.rpartition('.')[2]}-"
-    for place in [Path(given) / "edgesim"] if given else _places():
+    for place in _places():
         folder = place / f"{stem}{digest[:_DIGITS]}"
         is_new = not folder.exists()
         if not _can_write(folder):
             continue
-        if is_new and not given:  # of earlier code; a given folder may serve several checkouts
+        if is_new and place == _BESIDE_THE_CODE:  # others may serve several installations
             for other in place.glob(f"{stem}*"):
                 if other != folder:
                     shutil.rmtree(other, ignore_errors=True)
@@ -73,8 +78,10 @@ def folder_of(part: str, given: str) -> Path | None:
 
 
 def _places() -> list[Path]:
-    """Beside the code, or in the user's folder for what can be made anew."""
-    places = [_ROOT / "edgesim" / "__pycache__"]
+    """What NUMBA_CACHE_DIR names; else beside the code, or in the user's folder for such files."""
+    if _given:
+        return [Path(_given) / "edgesim"]
+    places = [_BESIDE_THE_CODE]
     user = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111
     if Path(user).is_absolute():  # not without a home
         places.append(Path(user) / "edgesim")

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numba
@@ -40,20 +41,31 @@ def is_with_compiled_functions(path):
     return "import compiled\n" in text or "import inner\n" in text
 
 
+def imported(path):
+    """Modules of edgesim that a file imports."""
+    nodes = [*ast.walk(ast.parse(path.read_text()))]
+    names = [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+    names += [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    return {name for name in names if name.startswith(("edgesim", "topologies"))}
+
+
 @pytest.mark.parametrize("part", PARTS)
 def test_compiled_functions_call_none_of_another_package(part):
-    """For its digest would not say that such a function has changed."""
-    paths = [path for path in modules_of(part) if is_with_compiled_functions(path)]
-    assert paths
-    for path in paths:
-        names = [
-            node.module
-            for node in ast.walk(ast.parse(path.read_text()))
-            if isinstance(node, ast.ImportFrom)
-            and node.module.startswith(("edgesim", "topologies"))
-        ]
-        other = [name for name in names if name != "edgesim.compiled"]
-        assert all(f"{name}.".startswith(f"{part}.") for name in other), path
+    """For its digest would not say that such a function, or a constant, has changed.
+
+    A file that others of the part only import may itself import errors and types.
+    """
+    names = {path: path.relative_to(ROOT).with_suffix("").parts for path in modules_of(part)}
+    known = {".".join(parts): path for path, parts in names.items()}
+    compiled_ones = [name for name, path in known.items() if is_with_compiled_functions(path)]
+    assert compiled_ones
+    for name in compiled_ones:
+        wanted = imported(known[name]) - {"edgesim.compiled"}
+        assert all(f"{module}.".startswith(f"{part}.") for module in wanted), name
+        for module in wanted & known.keys():
+            others = {m for m in imported(known[module]) if not f"{m}.".startswith(f"{part}.")}
+            types = {"edgesim.compiled", "edgesim.errors", "edgesim.learning.parameters"}
+            assert others <= types, module
 
 
 def test_all_compiled_functions_are_of_these_packages():
@@ -110,24 +122,44 @@ def test_a_folder_that_the_user_names_serves_several_checkouts(tmp_path):
     assert not list((root / "edgesim" / "__pycache__").glob("numba-*"))
 
 
-def test_without_a_place_to_write_functions_are_compiled_in_each_process(tmp_path, monkeypatch):
+@pytest.fixture
+def places(monkeypatch):
+    """Sets the folders that may hold compiled functions."""
+    folder_of.cache_clear()
+    yield lambda *folders: monkeypatch.setattr(compiled, "_places", lambda: folders)
+    folder_of.cache_clear()
+
+
+def test_without_a_place_to_write_functions_are_compiled_in_each_process(tmp_path, places):
     blocked = tmp_path / "file"
     blocked.write_text("")
-    monkeypatch.setattr(compiled, "_places", lambda: [blocked, tmp_path / "user"])
-    folder_of.cache_clear()
-    try:
-        assert folder_of(PARTS[0], "").parent == tmp_path / "user"
-        monkeypatch.setattr(compiled, "_places", lambda: [blocked])
-        assert folder_of(PARTS[1], "") is None
+    places(blocked, tmp_path / "user")
+    assert folder_of(PARTS[0]).parent == tmp_path / "user"
+    places(blocked)
+    assert folder_of(PARTS[1]) is None
 
-        def one(x):
-            return x + 1
+    def one(x):
+        return x + 1
 
-        one.__module__ = f"{PARTS[1]}.of_a_test"
-        assert compiled.compiled(one)(1) == 2
-    finally:
-        folder_of.cache_clear()
+    one.__module__ = f"{PARTS[1]}.of_a_test"
+    assert compiled.compiled(one)(1) == 2
+
+
+def test_in_the_users_folder_those_of_other_installations_stay(tmp_path, places):
+    other = tmp_path / "numba-kernels-0123456789abcdef"
+    other.mkdir()
+    places(tmp_path)
+    assert folder_of(PARTS[0]) != other
+    assert other.is_dir()
 
 
 def test_other_functions_keep_their_own_folder():
+    """Also where modules are imported by several threads."""
+
+    def one(x):
+        return x + 1
+
+    one.__module__ = f"{PARTS[1]}.of_a_test"
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda _: compiled.compiled(one), range(100)))
     assert os.environ.get("NUMBA_CACHE_DIR", "") == numba.config.CACHE_DIR

@@ -99,7 +99,8 @@ def graph_figure(run: ReportedRun, devices: Frame) -> Figure | None:
     changes = len(edges.labels) > 1
     if changes:
         what = "virtual time" if run.is_free else "round"
-        caption += f" It changes: the slider goes through the run by {what}."
+        caption += f" It changes: the slider goes through the run by {what}. A step has the bytes "
+        caption += "of the whole time in which its graph held."
         if edges.left_out:
             shown = len(edges.labels)
             caption += f" It has {shown} of {shown + edges.left_out:,} graphs, evenly chosen."

@@ -103,8 +103,9 @@ def _table(
     ]
     if any(run.is_free and not run.settings["evaluation"].get("every_virtual_s") for run in runs):
         notes.append(
-            "At free pace, with evaluations by rounds or epochs, energy is that of the rounds: "
-            "what devices draw that have done them and wait for slower ones comes on top."
+            "At free pace, with evaluations by rounds or epochs, energy is that of the rounds. "
+            "The last evaluation alone has what devices draw after them, while they wait for "
+            "slower ones."
         )
     if any(len(members) > 1 for members in groups.values()):
         notes.append("Means over the runs that came to it; +-: standard deviation (n - 1).")

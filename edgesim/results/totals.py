@@ -77,7 +77,7 @@ def with_totals(
         for of_model, own in groups:
             totals[of_model] = _sums(keys[own], values[own], limits.until[of_model])
         if summed == "energy_j" and limits.column == "virtual_time_s":
-            totals += _energy_of_waits(rounds, models, limits.until)
+            totals += _energy_of_waits(evaluations, rounds, limits.until)
         if is_finished:
             found[column.name] = totals
         elif column.type == "int64":
@@ -132,42 +132,45 @@ def _ends(
     return ends
 
 
-def passed_wait_j(until_s: Any, end_s: Any, wait_s: Any, idle_j: Any) -> NDArray[Any]:  # noqa: ANN401 (numbers or arrays)
-    """Energy of the part of waits that has passed at a time; a wait ends with its round.
+def passed_wait_j(until_s: Any, begin_s: Any, end_s: Any, idle_j: Any) -> NDArray[Any]:  # noqa: ANN401 (numbers or arrays)
+    """Energy of the part of waits that has passed at a time.
+
+    A device that sleeps meanwhile spends it while it is awake; here it is spread evenly.
 
     Args:
         until_s: the time, on the clock of the device, which is before the end.
-        end_s: end of the round.
-        wait_s: seconds of the wait.
+        begin_s: begin of the wait: the end of the round before, and what the device computed since.
+        end_s: its end, that of the round.
         idle_j: energy of the whole wait.
     """
     import numpy as np
 
-    passed_s = np.maximum(until_s - (end_s - wait_s), 0.0)
-    passed: NDArray[Any] = idle_j * np.divide(
-        passed_s, wait_s, out=np.zeros(np.shape(passed_s)), where=np.asarray(wait_s) > 0
-    )
+    length_s = np.asarray(end_s - begin_s)
+    passed_s = np.maximum(until_s - begin_s, 0.0)
+    share = np.zeros(np.shape(passed_s))
+    passed: NDArray[Any] = idle_j * np.divide(passed_s, length_s, out=share, where=length_s > 0)
     return passed
 
 
 def _energy_of_waits(
-    rounds: pd.DataFrame, models: NDArray[Any], until_s: NDArray[Any]
+    evaluations: pd.DataFrame, rounds: pd.DataFrame, until_s: NDArray[Any]
 ) -> NDArray[Any]:
     """What devices had spent, at each evaluation, in the waits of rounds that were under way."""
     import numpy as np
 
-    energies = np.zeros(len(models))
-    columns = ["virtual_time_s", "virtual_wait_s", "energy_idle_j"]
+    energies = np.zeros(len(evaluations))
+    columns = ["virtual_time_s", "virtual_compute_s", "energy_idle_j"]
     if any(column not in rounds.columns for column in columns):
         return energies
-    for device, rows in rounds.groupby("device"):
-        end_s, wait_s, idle_j = (rows[column].to_numpy(float) for column in columns)
-        under_way = np.searchsorted(end_s, until_s, side="left")
-        are_its_own = (under_way < len(rows)) & ((models == device) | (models == _CONSENSUS))
-        place = under_way[are_its_own]
-        energies[are_its_own] += passed_wait_j(
-            until_s[are_its_own], end_s[place], wait_s[place], idle_j[place]
-        )
+    rows_of = evaluations.groupby("device").indices
+    of_fleet = rows_of.get(_CONSENSUS, np.empty(0, int))
+    for device, own_rounds in rounds.groupby("device"):
+        end_s, compute_s, idle_j = (own_rounds[column].to_numpy(float) for column in columns)
+        begin_s = np.concatenate([[0.0], end_s[:-1]]) + compute_s
+        rows = np.concatenate([of_fleet, rows_of.get(device, np.empty(0, int))])
+        under_way = np.searchsorted(end_s, until_s[rows], side="left")
+        rows, place = rows[under_way < len(end_s)], under_way[under_way < len(end_s)]
+        energies[rows] += passed_wait_j(until_s[rows], begin_s[place], end_s[place], idle_j[place])
     return energies
 
 

@@ -24,7 +24,7 @@ __all__ = ["NoSpaceError", "StorageError", "Store"]
 
 _LOCAL = re.compile(r"(file|local)://")
 _REMOTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(://|::)")
-_ONE_SLASH = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/(?!/)(.*)")
+_ONE_SLASH = re.compile(r"(file|local|s3|gs|gcs|az|abfs|hdfs|http|https|memory):/(?!/)(.*)")
 _PACKAGES: Mapping[str, str] = {"s3": "s3fs", "s3a": "s3fs"}
 _REMEDIES: Mapping[int, str] = {
     errno.ENOSPC: "make room there",
@@ -84,9 +84,10 @@ class Store:
         if isinstance(place, str) and not _LOCAL.match(place) and _REMOTE.match(place):
             url = place.rstrip("/")
             return cls(url, _open(url))
-        if isinstance(place, str) and (lost := _ONE_SLASH.match(place)):
+        if lost := _ONE_SLASH.match(str(place)):
             scheme, rest = lost.groups()
-            raise StorageError(f"{place}: one slash is missing: write {scheme}://{rest}")
+            slashes = "///" if _LOCAL.match(f"{scheme}://") else "//"
+            raise StorageError(f"{place}: a slash is missing: write {scheme}:{slashes}{rest}")
         folder = Path(_LOCAL.sub("", place, count=1) if isinstance(place, str) else place)
         if folder.parts[:1] == ("~",):  # no shell has done so in a notebook
             folder = folder.expanduser()

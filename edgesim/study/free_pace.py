@@ -115,8 +115,12 @@ def find_free_pace(
 
 
 def trace_notices(studied: StudiedScenario, state: SteadyState | None) -> list[str]:
-    """A notice that a long training on a contact trace is reckoned from the trace's beginning."""
-    if studied.schedule.seconds_per_round is None or state is None or state.is_whole:
+    """A notice that a long training on a contact trace is reckoned from the trace's beginning.
+
+    In lockstep it is reckoned from a part of its rounds, too, but no clock decides who meets whom.
+    """
+    is_by_time = studied.schedule.seconds_per_round is not None
+    if not is_by_time or state is None or not state.is_free or state.is_whole:
         return []
     said = (
         f"topology: the training has more than {_PATIENCE * _MOST_EVENTS:,} rounds and messages, "

@@ -85,13 +85,13 @@ def precision_notices(scenario: Scenario) -> list[str]:
 
 
 def _batch_notices(studied: StudiedScenario) -> list[str]:
-    """Batches of more than twice the samples that a device has."""
+    """Batches of more than twice the samples that a device has in the mean."""
     size, fill = studied.scenario.data.batch_size, studied.batch_fill
     if fill >= 0.5:
         return []
     said = (
-        f"data.batch_size is {size:,}, and a device has {size * fill:,.0f} samples in the mean: a "
-        "batch is all samples of its device, and an epoch is one step"
+        f"data.batch_size is {size:,}, and a device has {size * fill:,.0f} samples in the mean: so "
+        "most batches are all samples of their device, and an epoch is one step"
     )
     return [said]
 

@@ -64,9 +64,9 @@ def test_evaluations_by_virtual_time_sum_the_rounds_that_ended_before():
 def test_by_virtual_time_the_passed_part_of_a_wait_counts():
     """Device 1 has done its steps at 1.5 s and waits until 11.5 s, for 10 J and 0.5 J of more."""
     rounds = rounds_of([1.0, 2.0, 12.0], [1.5, 11.5])
-    rounds["virtual_wait_s"], rounds["energy_idle_j"] = 0.0, 0.0
+    rounds["virtual_compute_s"], rounds["energy_idle_j"] = 0.5, 0.0
     waits = (rounds["device"] == 1) & (rounds["round"] == 1)
-    rounds.loc[waits, ["virtual_wait_s", "energy_idle_j", "energy_j"]] = 10.0, 10.0, 10.5
+    rounds.loc[waits, ["virtual_compute_s", "energy_idle_j", "energy_j"]] = 0.0, 10.0, 10.5
     evaluations = evaluations_of((1, -1), (1, 1), (2, -1), (2, 0), (2, 1), (3, -1), (4, -1))
     scenario = {"evaluation": {"every_virtual_s": 4.0}, "fleet": {"devices": 2}}
     found = with_totals(evaluations, rounds, scenario, is_finished=True)["total_energy_j"]
@@ -153,3 +153,30 @@ def test_a_real_run_of_boards_adds_up(tmp_path, how):
     for device, row in own.iterrows():
         mine = run.rounds[run.rounds["device"] == device]
         assert row["total_energy_j"] == pytest.approx(mine["energy_j"].sum(), rel=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore::edgesim.ScenarioWarning")
+def test_a_board_that_sleeps_while_it_waits_spends_evenly(tmp_path):
+    """It is awake for a fifth of the time: the wait takes five times its awake seconds."""
+    boards = [{"profile": "raspberry-pi-4b", "count": 3}, {"profile": "arduino-portenta-h7"}]
+    run = edgesim.run(
+        "quickstart",
+        out=tmp_path / "run",
+        inline=True,
+        data__train_samples=320,
+        topology={"kind": "ring"},
+        fleet={
+            "devices": boards,
+            "pace": "free",
+            "duty_cycle": {"period_s": 0.2, "awake_s": 0.04},
+        },
+        training={"epochs": 4, "virtual_time_s": 6, "optimizer": {"lr": 0.05}},
+        evaluation={"every_virtual_s": 0.4, "samples": 40, "device_models": "every"},
+    )
+    own = run.evaluations[run.evaluations["device"] == 0]
+    wait = run.rounds[run.rounds["device"] == 0].iloc[-1]
+    assert wait["virtual_wait_s"] > 0.2, "it has done its steps long before the others"
+    spent_j = own["total_energy_j"].to_numpy()[: int(wait["virtual_time_s"] / 0.4)]
+    assert len(spent_j) >= 3
+    by_hand = wait["energy_idle_j"] * 0.4 / (5 * wait["virtual_wait_s"])
+    np.testing.assert_allclose(np.diff(spent_j), by_hand, rtol=0.1)

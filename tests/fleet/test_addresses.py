@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import os
 import platform
 import re
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from threading import Event
+from types import SimpleNamespace
 
 import grpc
 import pytest
@@ -240,3 +242,22 @@ def test_a_cluster_without_its_head_is_left_at_once(monkeypatch, kind, waits):
     ((end, leaving),) = at_end
     leaving.join(60)
     end(leaving)  # does nothing: Ray has answered after all
+
+
+@pytest.mark.parametrize("chosen", [None, "70"])
+def test_ray_does_not_end_a_driver_before_edgesim_has_spoken(monkeypatch, chosen):
+    """By default it ends the process a minute after the last answer of a head."""
+    name, seen = "RAY_gcs_rpc_server_reconnect_timeout_s", []
+    monkeypatch.delenv(name, raising=False)
+    if chosen:
+        monkeypatch.setenv(name, chosen)
+
+    def join(**_):
+        seen.append(os.environ[name])
+        return SimpleNamespace(dashboard_url=None)
+
+    monkeypatch.setattr("ray.init", join)
+    cluster._join("head:6379", [])
+    assert seen == [chosen or "600"]
+    assert float(seen[0]) > addresses.HEAD_TIMEOUT_S + 2 * addresses.HEAD_POLL_S
+    assert os.environ.get(name) == chosen

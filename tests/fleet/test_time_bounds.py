@@ -217,9 +217,10 @@ def test_a_time_bound_counts_when_all_messages_before_it_are_here():
     assert box.waiting_for() == [(1, 9)]
     assert box.put(arrival(1, 0, first_bit_s=1.0, bound_s=2.0))
     assert box.is_ready()
-    assert box.earliest_s((1, 9)) == 10.0
     assert [m.key for m in box.within_reach()] == [(1, 9, 0), (1, 9, 1)]
     assert not box.take_bound(TimeBound((1, 9), 1, 7.0)), "less than is known"
+    assert not box.take_bound(TimeBound((1, 9), 2, 10.0)), "the bound of before still counts"
+    assert box.take_bound(TimeBound((1, 9), 2, 10.5))
 
 
 def test_time_begins_at_zero():

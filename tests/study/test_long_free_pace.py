@@ -57,6 +57,9 @@ def test_a_long_training_on_a_trace_is_said_to_be_reckoned_from_its_beginning(
     topology = f"topology={{kind: trace, path: {trace}, seconds_per_round: 60, undirected: true}}"
     scenario = small(tmp_path, *length, UNLIKE, topology)
     assert not [line for line in costs_of((scenario, "s")).notices if "far off" in line]
+    in_step = small(tmp_path, *length[:2], UNLIKE, topology)
+    monkeypatch.setattr(steady_state, "FEW_EVENTS", 0)
+    assert not [line for line in costs_of((in_step, "s")).notices if "far off" in line]
     monkeypatch.setattr(free_pace, "_MOST_EVENTS", 100)
     for other in (None, (scenario, "other")):
         said = [line for line in costs_of((scenario, "s"), other).notices if "far off" in line]

@@ -186,11 +186,11 @@ def test_dcd_where_it_moves_devices_apart_is_named(overrides, said):
 
 
 @pytest.mark.parametrize(("batch_size", "is_told"), [(180, False), (300, False), (400, True)])
-def test_batches_that_no_device_can_fill_are_named(batch_size, is_told):
+def test_batches_of_more_than_twice_a_devices_samples_are_named(batch_size, is_told):
     """Of 1,442 images each of eight devices has 180."""
     overrides = (f"data.batch_size={batch_size}", "data.partition={kind: iid}")
     scenario = load_scenario(SCENARIOS / "quickstart.yaml", overrides)
     found = module.notices(studied_scenario(scenario), 30)
     told = [line for line in found if line.startswith("data.batch_size")]
-    said = "data.batch_size is 400, and a device has 180 samples in the mean: a batch is all"
+    said = "data.batch_size is 400, and a device has 180 samples in the mean: so most"
     assert [line.startswith(said) for line in told] == [True] * is_told

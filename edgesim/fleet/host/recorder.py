@@ -101,6 +101,7 @@ class Recorder:
         self._unwritten: dict[int, _Unwritten] = {}
         self._newest: dict[int, RoundRecord] = {}
         self._before: dict[int, Snapshot] = {}  # models between two evaluations by virtual time
+        self._began_s: dict[int, float] = {}  # the newest rounds, by virtual time
 
     @property
     def last_evaluation(self) -> int:
@@ -125,7 +126,8 @@ class Recorder:
             return [device.snapshot_of_round(with_gossip=self._schedule.gossip_states == "every")]
         before, now = self._before[device.index], device.snapshot_of_round()
         self._before[device.index] = now
-        num_past = len(self._schedule.until(0, before.virtual_time_s or 0.0))
+        self._began_s[device.index] = before.virtual_time_s or 0.0
+        num_past = len(self._schedule.until(0, self._began_s[device.index]))
         return [
             replace(before, round_index=number, virtual_time_s=number * self._schedule.interval_s)
             for number in self._schedule.until(0, device.now_s)[num_past:]
@@ -155,7 +157,8 @@ class Recorder:
             sent_bytes -= report.round.sent_bytes
             if spent_j is not None:
                 before_j = spent_j - (report.round.energy_j or 0.0)
-                spent = [before_j + _waited_j(report.round, snapshot) for snapshot in snapshots]
+                began_s = self._began_s[report.round.device]
+                spent = [before_j + _waited_j(report.round, began_s, one) for one in snapshots]
         if report is not None:
             index = report.round.device
             unwritten = self._unwritten.setdefault(index, _Unwritten())
@@ -203,7 +206,8 @@ class Recorder:
             unwritten.clear()
 
 
-def _waited_j(record: RoundRecord, snapshot: Snapshot) -> float:
+def _waited_j(record: RoundRecord, began_s: float, snapshot: Snapshot) -> float:
     """What the wait of a round had taken at the time of a model from within the round."""
-    times_s = snapshot.virtual_time_s, record.virtual_time_s, record.virtual_wait_s
+    begin_s = began_s + (record.virtual_compute_s or 0.0)
+    times_s = snapshot.virtual_time_s, begin_s, record.virtual_time_s
     return float(passed_wait_j(*times_s, record.energy_idle_j))

@@ -259,10 +259,11 @@ async def why_absent(number: int, need: Need) -> str:
     answer: Future[str] = Future()
 
     def ask() -> None:
-        answer.set_running_or_notify_cancel()
+        if not answer.set_running_or_notify_cancel():
+            return
         try:
             answer.set_result(_why_absent(number, need))
-        except Exception as error:  # noqa: BLE001 (raised where it is waited for)
+        except BaseException as error:  # noqa: BLE001 (raised where it is waited for)
             answer.set_exception(error)
 
     Thread(target=ask, daemon=True).start()
