@@ -18,6 +18,7 @@ from edgesim.assembly.gossip import (
     where_devices_disagree,
     with_rate,
 )
+from edgesim.assembly.own_calls import is_own
 from edgesim.assembly.rate_search.search_fleet import search_fleet
 from edgesim.assembly.rate_search.trial import APART, Trials
 from edgesim.assembly.studied_scenario import StudiedScenario, studied_scenario
@@ -25,7 +26,6 @@ from edgesim.compression.compilation import uncounted_calls
 from edgesim.data.shape import DataShape
 from edgesim.errors import ScenarioError
 from edgesim.learning.parameters import ParameterLayout
-from edgesim.scenario.own_parts import OwnPart
 from edgesim.scenario.schema import Scenario
 from topologies import Schedule
 
@@ -200,7 +200,8 @@ def _notice_of_trial(studied: StudiedScenario) -> str | None:
     rate, compressor = averaging_rate(scenario), getattr(scenario.gossip, "compressor", None)
     if rate is None or compressor is None or scenario.fleet.num_devices < 2:
         return None
-    if _is_own(scenario.gossip.algorithm) or _is_own(compressor.kind):
+    # One's own parts need not stand such a trial.
+    if is_own(scenario.gossip.algorithm) or is_own(compressor.kind):
         return None
     if make_compressor(scenario).form(studied.algorithm.layout).is_exact:
         return None
@@ -229,11 +230,6 @@ def _compress_less(scenario: Scenario) -> str:
     if getattr(scenario.gossip.compressor, "biased", True):
         return "compress less"
     return "compress less, or set gossip.compressor.biased to true"
-
-
-def _is_own(part: object) -> bool:
-    """Whether it is a part of the user's own, which need not stand such a trial."""
-    return isinstance(part, OwnPart) and not part.shipped_as
 
 
 def _trials(studied: StudiedScenario) -> Trials:

@@ -11,7 +11,6 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from math import nan
 from threading import RLock
 from time import thread_time
 from typing import Any, Literal
@@ -116,7 +115,6 @@ class Monitor:
         """Take over what was evaluated before the run was interrupted."""
         self._slowest_round = None
         optional: dict[str, float | None] = {column.name: None for column in VIRTUAL_EVALUATIONS}
-        optional["model_norm"] = nan  # which earlier versions did not write
         rows = self._directory.read_rows("evaluations.parquet")
         self.rows = [{**optional, **row} for row in rows]
         del self._pending[: sum(row["device"] == CONSENSUS for row in self.rows)]

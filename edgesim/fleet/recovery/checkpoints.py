@@ -283,7 +283,7 @@ class Checkpoints:
         records.mailbox.take_over(watermarks)
         records.log.restore(fields["log"], round_index, _envelopes(checkpoint), rounds)
         records.successor, records.sent_bytes = fields["successor"], fields["sent_bytes"]
-        records.received_bytes = fields.get("received_bytes", 0)  # earlier versions lack it
+        records.received_bytes = fields["received_bytes"]
         records.num_rows, records.last_evaluation = fields["num_rows"], fields["last_evaluation"]
         if records.successor is not None:  # one of the two may be damaged
             self._write_twin(checkpoint)
