@@ -67,7 +67,9 @@ def compare_runs(
         Comparison(
             name,
             _counts(len(getattr(one, name)), len(getattr(other, name)), "row"),
-            _difference(_content(getattr(one, name)), _content(getattr(other, name))),
+            (_of_evaluations if name == "evaluations" else _difference)(
+                _content(getattr(one, name)), _content(getattr(other, name))
+            ),
         )
         for name in TABLES
     )
@@ -109,6 +111,20 @@ def _difference(first: pd.DataFrame, second: pd.DataFrame) -> str:
         f"{int(differs.sum()):,} of {num_rows:,}, first in {_place(first, row)}: "
         f"{column} {one} and {two}{also}"
     )
+
+
+def _of_evaluations(first: pd.DataFrame, second: pd.DataFrame) -> str:
+    """The same of evaluations, which may be of other rounds; then of those that both runs have."""
+    keys = ["round", "device"]
+    one, two = (table.set_index(keys, drop=False) for table in (first, second))
+    is_known = one.index.is_unique and two.index.is_unique  # not of devices that ended early
+    if set(first["round"]) == set(second["round"]) or not is_known:
+        return _difference(first, second)
+    both = one.index.intersection(two.index)
+    if both.empty:
+        return "other rounds were evaluated, none in both"
+    difference = _difference(one.loc[both], two.loc[both]) or "the same bits"
+    return f"other rounds were evaluated; models in both: {difference}"
 
 
 def _unequal(first: pd.Series[Any], second: pd.Series[Any]) -> NDArray[Any]:

@@ -121,6 +121,20 @@ def test_a_longer_run_and_other_columns_are_differences(run):
     assert differences(run, fewer)["rounds"] == "columns of one run alone: loss"
 
 
+def test_evaluations_of_other_rounds_are_compared_where_both_have_one(run):
+    evaluations = run.evaluations
+    assert evaluations["round"].nunique() > 1
+    later = replace(run, evaluations=evaluations[evaluations["round"] > evaluations["round"].min()])
+    found = differences(run, later)["evaluations"]
+    assert found == "other rounds were evaluated; models in both: the same bits"
+    changed = later.evaluations.assign(loss=0.0)
+    found = differences(run, replace(run, evaluations=changed))["evaluations"]
+    assert found.startswith(f"other rounds were evaluated; models in both: {len(changed)} of ")
+    none = evaluations.assign(round=evaluations["round"] + 1000)
+    found = differences(run, replace(run, evaluations=none))["evaluations"]
+    assert found == "other rounds were evaluated, none in both"
+
+
 def test_a_run_that_is_not_finished_is_refused(run):
     with pytest.raises(RunDirectoryError, match="is not finished"):
         edgesim.compare_runs(run, replace(run, missing=("rounds",)))
