@@ -28,6 +28,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 
+sys.path.append(str(Path(__file__).parents[1] / "shared"))  # as pytest does
+
 BATCH = 50  # cases that a process does at a time
 LONGEST_REASON = 2000  # characters of a traceback
 

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
+from pathlib import Path
 
 import fuzz_scenarios
 import pytest
+import run_cases
 from run_cases import fuzzer, kinds
 from thorough import THOROUGH
 
@@ -22,6 +26,15 @@ def test_cases_of_a_fuzzer_pass(kind, batch):
     num_cases = module.NUM_IN_TESTS if THOROUGH else module.NUM_IN_TESTS // 2
     for seed in range(batch, num_cases, BATCHES):
         module.check(seed)
+
+
+def test_fuzzers_run_outside_pytest_too():
+    """`make fuzz` finds their modules without pytest's paths."""
+    script = Path(run_cases.__file__)
+    code = f"import sys; sys.path.insert(0, {str(script.parent)!r}); import run_cases\n"
+    code += "print(*(run_cases.fuzzer(kind).__name__ for kind in run_cases.kinds()))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [f"fuzz_{kind}" for kind in kinds()]
 
 
 def test_an_accepted_scenario_that_crashes_is_noticed(monkeypatch):
