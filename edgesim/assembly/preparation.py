@@ -49,9 +49,11 @@ from edgesim.errors import ScenarioError, with_notes
 from edgesim.gossip.optional_members import mixes_first
 from edgesim.learning.flat_model import FlatModel
 from edgesim.learning.tasks import Classification
-from edgesim.models.catalog import check_model
+from edgesim.models.catalog import MODELS, check_model
 from edgesim.models.errors import ModelError
 from edgesim.models.kind import ModelSize
+from edgesim.models.norms import NORMS
+from edgesim.models.resnet import initialize_resnet_
 from edgesim.models.start_values import StartValues, StartValuesError, read_start_values
 from edgesim.scenario.own_parts import OwnPart
 from edgesim.scenario.schema import Scenario
@@ -86,6 +88,7 @@ def prepare(
     dataset = open_data(scenario.data)
     if not goes_on:
         _check_repeats(scenario, dataset)
+        _check_initialization(scenario)
     _check_sizes(scenario, dataset)
     _check_targets(scenario, dataset)
     scenario, schedule = name_devices(scenario)
@@ -230,6 +233,21 @@ def _check_model(
         num_classes = dataset.num_classes if _is_classification(scenario) else None
         check_own_model(model, *example_batch(dataset), num_classes)
     return model, notices
+
+
+def _check_initialization(scenario: Scenario) -> None:
+    """Refuse residual branches that end with a scale of 0 and a ReLU, through which none learns."""
+    section = scenario.model
+    if isinstance(section.name, OwnPart) or section.initialization == "full_precision":
+        return
+    ends_with_zero = MODELS[section.name].initialize_low_precision_ is initialize_resnet_
+    if ends_with_zero and NORMS[section.norm_used].is_rectified:
+        raise ScenarioError(
+            "model.initialization is low_precision: it sets the scale of the last norm of each "
+            f"residual branch to 0, and the ReLU of norm {section.norm_used} lets no gradient "
+            "through there, so the branches would never learn; choose full_precision, or norm "
+            "evonorm_s0 or range_evonorm"
+        )
 
 
 def _check_statistics(scenario: Scenario, model: FlatModel, batch: tuple[Tensor, Tensor]) -> None:

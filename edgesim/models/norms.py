@@ -53,11 +53,13 @@ class NormKind:
         make: makes it in fp32, of the number of channels and the gate of Range EvoNorm.
         make_eight_bit: makes it in 8 bits; None: it stays in fp32 between 8-bit layers.
         is_over_batch: it takes statistics over the batch, of which a single value has none.
+        is_rectified: a ReLU follows it, which lets no gradient through where it gives 0.
     """
 
     make: Callable[[int, Gate], nn.Module]
     make_eight_bit: MakeEightBit | None = None
     is_over_batch: bool = False
+    is_rectified: bool = False
 
 
 NORMS: Mapping[str, NormKind] = catalog.NORMS
@@ -132,8 +134,10 @@ class GroupNormReLU(nn.GroupNorm):
 BATCH = NormKind(
     make=lambda channels, _: BatchNormReLU(channels),
     is_over_batch=True,
+    is_rectified=True,
 )
 
 GROUP = NormKind(
     make=lambda channels, _: GroupNormReLU(channels),
+    is_rectified=True,
 )

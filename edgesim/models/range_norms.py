@@ -217,4 +217,5 @@ RANGE_BATCH = NormKind(
         channels, arithmetic=arithmetic, settings=settings
     ),
     is_over_batch=True,
+    is_rectified=True,
 )

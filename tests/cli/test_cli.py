@@ -101,6 +101,10 @@ BAD_SETTINGS = {
         ],
         ["fleet.churn.random", "mean_absence_s is 0.001", "raise it"],
     ),
+    "branches that never learn": (
+        ["model={name: resnet20, norm: batch, initialization: low_precision}"],
+        ["model.initialization is low_precision", "the ReLU of norm batch", "full_precision"],
+    ),
     "batteries of no round": (
         [
             "fleet.devices=[{profile: raspberry-pi-4b, count: 8, battery_wh: 1.0e-6}]",

@@ -248,6 +248,17 @@ def test_the_first_step_moves_out_of_zeroed_residual_tails():
     assert not model.get_submodule("features.2.branch.0").weight.grad.any()
 
 
+@PRECISIONS
+@pytest.mark.parametrize("norm", NORMS)
+def test_a_rectified_norm_never_moves_out_of_a_zeroed_tail(norm, precision):
+    """ReLU gives 0 there, and its gradient is 0: so such initial values are refused."""
+    model = build("resnet20", layers_of(precision, norm), (3, 8, 8), initialization="low_precision")
+    step(model, (3, 8, 8))
+    tail = model.get_submodule("features.2.branch.3")
+    moves = any(parameter.grad.any() for parameter in tail.parameters())
+    assert moves is not NORMS[norm].is_rectified
+
+
 # --- evaluation
 
 
