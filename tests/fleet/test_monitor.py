@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import io
 import threading
-from math import isnan
 from typing import cast
 
 import pytest
@@ -17,7 +16,6 @@ from edgesim.fleet.recording.evaluation import CONSENSUS, Evaluator
 from edgesim.fleet.recording.fleet_state import FleetFacts
 from edgesim.fleet.recording.view import PlainView
 from edgesim.fleet.transport.progress import DeviceProgress, Progress
-from edgesim.results.columns import EVALUATIONS
 from edgesim.results.run_directory import RunDirectory, RunDirectoryError
 from edgesim.results.snapshot import Snapshot
 from edgesim.storage.store import StorageError
@@ -248,18 +246,6 @@ def test_it_is_told_how_many_models_are_evaluated_and_rows_have_names(tmp_path, 
     )
     columns = directory.read_table("evaluations.parquet").to_pydict()
     assert columns["name"] == [None, "north", "east", "south", "west"]
-
-
-def test_of_earlier_versions_columns_are_taken_as_unknown(tmp_path):
-    directory = RunDirectory.create(tmp_path / "run")
-    early = tuple(column for column in EVALUATIONS if column.name != "model_norm")
-    directory.write_table("evaluations.parquet", evaluation_rows(2, devices=()), early)
-    looking_on = a_monitor(directory, num_rounds=4, evaluation_rounds=[2])
-    looking_on.go_on()
-    assert looking_on.rounds_done is None
-    (row,) = looking_on.rows
-    assert isnan(row["model_norm"])
-    assert row["virtual_time_s"] is None
 
 
 @pytest.mark.parametrize(
