@@ -236,7 +236,7 @@ def _check_model(
 
 
 def _check_initialization(scenario: Scenario) -> None:
-    """Refuse residual branches that end with a scale of 0 and a ReLU, through which none learns."""
+    """Refuse a scale of 0 before the ReLU that ends a residual branch: no gradient gets through."""
     section = scenario.model
     if isinstance(section.name, OwnPart) or section.initialization == "full_precision":
         return
