@@ -308,10 +308,11 @@ class RunDirectory(RunModels):
 
     def all_checkpoint_rounds(self, num_devices: int) -> list[list[int]]:
         """The same of each device, by one look at the folder."""
-        found: list[list[int]] = [[] for _ in range(num_devices)]
+        found: dict[int, list[int]] = {device: [] for device in range(num_devices)}
         for name in sorted(self.own_names("checkpoints/*/round-*.ckpt")):
-            found[int(name.split("/")[1].removeprefix("device-"))].append(number_of(name))
-        return found
+            device = int(name.split("/")[1].removeprefix("device-"))
+            found.setdefault(device, []).append(number_of(name))
+        return list(found.values())
 
     def newest_checkpoints(self, num_devices: int) -> list[int]:
         """Round of the newest checkpoint of each device; 0 for one that has none."""
