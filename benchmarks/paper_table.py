@@ -1,10 +1,11 @@
-"""Prints CHOCO's rows of Table 2a as far as they have run, and what each change costs, as Markdown.
+"""Prints the paper's rows as far as they have run, and what each change costs, as Markdown.
 
     python benchmarks/paper_table.py
     python benchmarks/paper_table.py --write    # into the pages
 
-It reads docs/measured alone. The first table is in docs/results.md, the others, of points that a
-change costs, in docs/results/claims.md. A column has one length of training.
+It reads docs/measured, and the paper's figures in its scenarios. Two tables are in docs/results.md:
+CHOCO's rows of Table 2a, and rows of other tables. The others, of points that a change costs, are
+in docs/results/claims.md. A column has one length of training.
 Figures are of the averaged model, in brackets those of the authors' evaluation where they differ by
 more than LIKE points. With several seeds they are means with sample deviations, prices seed by
 seed.
@@ -31,7 +32,10 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 MEASURED = DOCS / "measured"
 FILES = ("table2a_full", "table2a_quarter", "table2a_norms")  # cells of the sweep table2a_norms
 PLAIN = "plain_choco"  # fleets of a program in plain torch
-LENGTHS = (200, 50, 20)  # epochs
+OTHER_ROWS = "paper_rows"
+FULL = 200  # epochs
+LENGTHS = (FULL, 50, 20)
+OTHER_LENGTHS = (50, 20, 10)
 EVONORM, RANGE = "EvoNorm-S0", "Range EvoNorm"
 NORMS = {"evonorm_s0": EVONORM, "range_evonorm": RANGE}
 BEFORE_GATE = (  # name of a cell with a sigmoid, which the sweep names otherwise by now
@@ -141,12 +145,42 @@ def rows_table() -> str:
     """A line for each row that has a training, or a figure in the paper."""
     measured, paper = ends(), targets()
     heads = ["left out", "skew", "model", "paper", *_lengths()]
+    heads.insert(heads.index(_length(FULL)) + 1, "off the paper")
     lines = []
     for row in sorted({row for row, _ in measured} | set(paper)):
         by_length = [_written(measured.get((row, epochs), {}).values(), 2) for epochs in LENGTHS]
         target = f"{paper[row]:.2f}" if row in paper else ""
-        lines.append([f"{row.left_out} %", f"{row.skew:g}", row.model, target, *by_length])
+        off = ""
+        if row in paper:
+            there = Accuracies(paper[row], paper[row])
+            by_seed = measured.get((row, FULL), {}).values()
+            off = _written([one - there for one in by_seed], 1)
+        full, *shorter = by_length
+        place = (f"{row.left_out} %", f"{row.skew:g}", row.model)
+        lines.append([*place, target, full, off, *shorter])
     return _markdown(heads, lines)
+
+
+def other_rows_table() -> str:
+    """A line for each row of other tables, or of another algorithm, that has a training."""
+    found: dict[str, dict[int, Accuracies]] = {}
+    targets: dict[str, str] = {}
+    for cell in _read(OTHER_ROWS)["cells"]:
+        row, last = cell["row"], cell["evaluations"][-1]
+        assert cell["finished"], row
+        averaged, authors = 100 * last["averaged"], 100 * last["as_the_authors"]
+        found.setdefault(row, {})[round(last["epoch"])] = Accuracies(averaged, authors)
+        (target,) = (
+            one.scenario.paper.accuracy
+            for one in _sweep(cell["command"].split()[2]).cells
+            if one.name == cell["cell"] and one.scenario.paper is not None
+        )
+        targets[row] = f"{target:.2f}"
+    lines = []
+    for row, by_epochs in sorted(found.items()):
+        ended = [[by_epochs[epochs]] if epochs in by_epochs else [] for epochs in OTHER_LENGTHS]
+        lines.append([row, targets[row], *(_written(one, 2) for one in ended)])
+    return _markdown(["row", "paper", *(_length(epochs) for epochs in OTHER_LENGTHS)], lines)
 
 
 def price_tables() -> dict[str, str]:
@@ -191,7 +225,11 @@ def _changes() -> Iterator[tuple[str, str, Row, Row]]:
 
 
 def _lengths() -> list[str]:
-    return [f"{epochs} epochs" for epochs in LENGTHS]
+    return [_length(epochs) for epochs in LENGTHS]
+
+
+def _length(epochs: int) -> str:
+    return f"{epochs} epochs"
 
 
 def _written(found: Collection[Accuracies], digits: int) -> str:
@@ -223,8 +261,8 @@ def _markdown(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 
 
 @cache
-def _sweep() -> Sweep:
-    return read_sweep(scenario_file("paper/table2a_norms"))
+def _sweep(name: str = "paper/table2a_norms") -> Sweep:
+    return read_sweep(scenario_file(name))
 
 
 def _read(name: str) -> dict[str, Any]:
@@ -235,7 +273,7 @@ def _read(name: str) -> dict[str, Any]:
 def pages() -> dict[Path, list[str]]:
     """The tables of each page of the docs."""
     return {
-        DOCS / "results.md": [rows_table()],
+        DOCS / "results.md": [rows_table(), other_rows_table()],
         DOCS / "results" / "claims.md": [*price_tables().values()],
     }
 
