@@ -29,16 +29,11 @@ from rich.console import Console
 from rich.table import Table
 
 from edgesim.compression.compressors import Compressor, Identity, MinMaxUInt8, TopK
-from edgesim.gossip import (
-    Choco,
-    ChocoNumerator,
-    Dcd,
-    DeepSqueeze,
-    GossipState,
-    OutEdge,
-    Share,
-)
-from edgesim.gossip.algorithm import Algorithm
+from edgesim.gossip.algorithm import Algorithm, GossipState, OutEdge, Share
+from edgesim.gossip.choco import Choco
+from edgesim.gossip.choco_numerator import ChocoNumerator
+from edgesim.gossip.dcd import Dcd
+from edgesim.gossip.deep_squeeze import DeepSqueeze
 from edgesim.learning.parameters import ParameterLayout
 
 DEVICES, ENTRIES = 8, 200

@@ -30,7 +30,7 @@ from rich.console import Console
 from rich.table import Table
 
 from edgesim.compression.compressors import Compressor, Identity, TopK
-from edgesim.gossip import Choco
+from edgesim.gossip.choco import Choco
 from edgesim.learning.optimizers import QuasiGlobalMomentum
 from edgesim.learning.parameters import ParameterLayout
 

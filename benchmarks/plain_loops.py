@@ -19,7 +19,7 @@ from edgesim.data.batches import BatchStream
 from edgesim.data.images import LabelledImages
 from edgesim.fleet.on_ray.core_pool import CorePool
 from edgesim.fleet.plan import FleetPlan
-from edgesim.gossip import OutEdge, Share
+from edgesim.gossip.algorithm import OutEdge, Share
 from edgesim.learning.allocator import keep_freed_memory
 from edgesim.models import full_precision
 from edgesim.streams import StreamPurpose, stream

@@ -11,8 +11,8 @@ import torch
 from edgesim.assembly.build import name_devices
 from edgesim.assembly.gossip import make_algorithm
 from edgesim.assembly.rehearsal_of_gossip import rehearse_algorithm, rehearse_compressor
-from edgesim.compression import CompressionError
 from edgesim.compression.compressors import Identity, TopK
+from edgesim.compression.errors import CompressionError
 from edgesim.compression.message_form import MessageForm
 from edgesim.compression.payload import Payload
 from edgesim.compression.segments import Segments

@@ -13,7 +13,7 @@ from plain_resnets import Models
 
 from edgesim.compression.compressors import Identity, TopK
 from edgesim.data.partition import label_skew
-from edgesim.gossip import Choco
+from edgesim.gossip.choco import Choco
 from edgesim.learning.flat_model import FlatModel
 from edgesim.learning.optimizers import Sgd
 from edgesim.learning.parameters import ParameterLayout

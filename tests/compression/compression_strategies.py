@@ -4,16 +4,9 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from edgesim.compression import (
-    QSGD,
-    Identity,
-    Message,
-    MinMaxUInt8,
-    Payload,
-    RandomK,
-    SignScale,
-    TopK,
-)
+from edgesim.compression.compressors import QSGD, Identity, MinMaxUInt8, RandomK, SignScale, TopK
+from edgesim.compression.payload import Payload
+from edgesim.compression.wire import Message
 from edgesim.learning.parameters import ParameterLayout
 
 

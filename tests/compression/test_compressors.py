@@ -13,21 +13,12 @@ from compression_strategies import (
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from edgesim.compression import (
-    QSGD,
-    CompressionError,
-    Identity,
-    Message,
-    MinMaxUInt8,
-    Payload,
-    RandomK,
-    SignScale,
-    TopK,
-    decode,
-    encode,
-)
+from edgesim.compression.compressors import QSGD, Identity, MinMaxUInt8, RandomK, SignScale, TopK
+from edgesim.compression.errors import CompressionError
+from edgesim.compression.payload import Payload
 from edgesim.compression.segments import Segments
 from edgesim.compression.value_codes import ScaledInteger
+from edgesim.compression.wire import Message, decode, encode
 from edgesim.learning.parameters import ParameterLayout
 
 

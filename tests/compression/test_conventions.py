@@ -1,15 +1,8 @@
 import pytest
 from compression_strategies import resnet20_layout
 
-from edgesim.compression import (
-    QSGD,
-    Identity,
-    MinMaxUInt8,
-    RandomK,
-    SignScale,
-    TopK,
-    conventions,
-)
+from edgesim.compression import conventions
+from edgesim.compression.compressors import QSGD, Identity, MinMaxUInt8, RandomK, SignScale, TopK
 from edgesim.learning.parameters import ParameterLayout
 
 

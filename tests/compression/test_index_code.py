@@ -8,13 +8,8 @@ from compression_strategies import layouts, resnet20_layout, seeds
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgesim.compression import (
-    TopK,
-    compilation,
-    compiled_index_code,
-    compiled_selection,
-    index_code,
-)
+from edgesim.compression import compilation, compiled_index_code, compiled_selection, index_code
+from edgesim.compression.compressors import TopK
 from edgesim.compression.errors import CompressionError, WireError
 from edgesim.compression.index_code import (
     BITMAP,

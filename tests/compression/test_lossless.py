@@ -6,8 +6,8 @@ import pytest
 import torch
 from compression_strategies import message_of
 
-from edgesim.compression import ByteCounts, decode, encode
 from edgesim.compression.lossless import whole
+from edgesim.compression.wire import ByteCounts, decode, encode
 from edgesim.learning.parameters import ParameterLayout
 
 LAYOUT = ParameterLayout.from_shapes([(3,), (2, 2)])

@@ -7,7 +7,9 @@ from compression_strategies import payloads
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgesim.compression import CompressionError, Identity, Payload, TopK
+from edgesim.compression.compressors import Identity, TopK
+from edgesim.compression.errors import CompressionError
+from edgesim.compression.payload import Payload
 from edgesim.compression.value_codes import ScaledInteger, SignBit
 from edgesim.learning.parameters import ParameterLayout
 

@@ -15,20 +15,10 @@ from compression_strategies import (
 )
 from hypothesis import given
 
-from edgesim.compression import (
-    QSGD,
-    ByteCounts,
-    Identity,
-    MinMaxUInt8,
-    Payload,
-    RandomK,
-    SignScale,
-    TopK,
-    WireError,
-    decode,
-    encode,
-)
-from edgesim.compression.wire import HEADER, MAGIC, announced_bytes
+from edgesim.compression.compressors import QSGD, Identity, MinMaxUInt8, RandomK, SignScale, TopK
+from edgesim.compression.errors import WireError
+from edgesim.compression.payload import Payload
+from edgesim.compression.wire import HEADER, MAGIC, ByteCounts, announced_bytes, decode, encode
 from edgesim.learning.parameters import ParameterLayout
 
 HEADER_FIELDS = ("algorithm", "sender", "receiver", "sequence", "round_index", "kind", "notes")

@@ -10,21 +10,12 @@ import pytest
 import torch
 from compression_strategies import message_of, resnet20_layout
 
-from edgesim.compression import (
-    QSGD,
-    Identity,
-    MinMaxUInt8,
-    Payload,
-    RandomK,
-    SignScale,
-    TopK,
-    WireError,
-    decode,
-    encode,
-)
+from edgesim.compression.compressors import QSGD, Identity, MinMaxUInt8, RandomK, SignScale, TopK
+from edgesim.compression.errors import WireError
+from edgesim.compression.payload import Payload
 from edgesim.compression.segments import Segments
 from edgesim.compression.value_codes import FloatCode, MinMaxByte, ScaledInteger, SignBit
-from edgesim.compression.wire import HEADER, message_checksum
+from edgesim.compression.wire import HEADER, decode, encode, message_checksum
 from edgesim.learning.parameters import ParameterLayout
 
 LAYOUT = ParameterLayout.from_shapes([(40, 3), (17,), (1,), (300,)])

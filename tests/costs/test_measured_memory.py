@@ -10,10 +10,10 @@ from memory_meter import measure_device_memory
 
 from edgesim.assembly.build import PLAIN, make_flat_model
 from edgesim.assembly.studied_scenario import studied_scenario
-from edgesim.compression import TopK
+from edgesim.compression.compressors import TopK
 from edgesim.costs.memory import MemoryModel
-from edgesim.gossip import FixedGraphChoco
 from edgesim.gossip.algorithm import OutEdge
+from edgesim.gossip.fixed_graph_choco import FixedGraphChoco
 from edgesim.learning.optimizers import Sgd
 from edgesim.scenario import load_scenario
 

@@ -22,17 +22,15 @@ from edgesim.costs.memory_table import MemoryTable
 from edgesim.costs.model_form import ModelForm
 from edgesim.costs.step_replay import peak_of_step
 from edgesim.costs.work_meter import WorkMeter
-from edgesim.gossip import (
-    BaguaDecentralized,
-    BaguaLowPrecision,
-    Choco,
-    ChocoNumerator,
-    Dcd,
-    DeepSqueeze,
-    FixedGraphChoco,
-    GradientPush,
-    OutEdge,
-)
+from edgesim.gossip.algorithm import OutEdge
+from edgesim.gossip.bagua_decentralized import BaguaDecentralized
+from edgesim.gossip.bagua_low_precision import BaguaLowPrecision
+from edgesim.gossip.choco import Choco
+from edgesim.gossip.choco_numerator import ChocoNumerator
+from edgesim.gossip.dcd import Dcd
+from edgesim.gossip.deep_squeeze import DeepSqueeze
+from edgesim.gossip.fixed_graph_choco import FixedGraphChoco
+from edgesim.gossip.gradient_push import GradientPush
 from edgesim.gossip.optional_members import for_device
 from edgesim.learning.flat_model import FlatModel
 from edgesim.learning.optimizers import QuasiGlobalMomentum, Sgd

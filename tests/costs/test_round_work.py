@@ -14,15 +14,13 @@ from edgesim.compression.compressors import (
 )
 from edgesim.costs.errors import CostError
 from edgesim.costs.round_work import gossip_work
-from edgesim.gossip import (
-    Beer,
-    Choco,
-    ChocoNumerator,
-    Dcd,
-    DeepSqueeze,
-    FixedGraphChoco,
-    GradientPush,
-)
+from edgesim.gossip.beer import Beer
+from edgesim.gossip.choco import Choco
+from edgesim.gossip.choco_numerator import ChocoNumerator
+from edgesim.gossip.dcd import Dcd
+from edgesim.gossip.deep_squeeze import DeepSqueeze
+from edgesim.gossip.fixed_graph_choco import FixedGraphChoco
+from edgesim.gossip.gradient_push import GradientPush
 from edgesim.hardware.work import Work
 from edgesim.learning.adam import Adam, QuasiGlobalAdam
 from edgesim.learning.optimizers import QuasiGlobalMomentum, Sgd

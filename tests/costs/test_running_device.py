@@ -10,14 +10,14 @@ from storage_ledger import StorageLedger
 
 from edgesim.assembly.build import PLAIN, make_flat_model
 from edgesim.assembly.preparation import prepare
-from edgesim.compression import TopK
+from edgesim.compression.compressors import TopK
 from edgesim.costs.closed_form import closed_form
 from edgesim.costs.memory import MemoryModel
 from edgesim.costs.metered_model import MeteredModel
 from edgesim.costs.model_form import ModelForm
 from edgesim.fleet.host.devices import make_devices
 from edgesim.fleet.plan import FleetPlan
-from edgesim.gossip import FixedGraphChoco
+from edgesim.gossip.fixed_graph_choco import FixedGraphChoco
 from edgesim.learning.optimizers import Sgd
 from edgesim.learning.parameters import ParameterLayout
 from edgesim.scenario import load_scenario

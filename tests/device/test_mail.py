@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from edgesim.compression import TopK, decode
+from edgesim.compression.compressors import TopK
+from edgesim.compression.wire import decode
 from edgesim.device.mail import Envelope, Outbox
 from edgesim.learning.parameters import ParameterLayout
 

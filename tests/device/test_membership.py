@@ -9,8 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgesim.compression import Message
 from edgesim.compression.lossless import whole
+from edgesim.compression.wire import Message
 from edgesim.device.membership import HandoverNotes, Membership, is_handover_notes
 from edgesim.learning.parameters import ParameterLayout
 from topologies import Static, column_stochastic, directed_ring, erdos_renyi

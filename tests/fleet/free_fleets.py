@@ -16,7 +16,8 @@ import numpy as np
 import torch
 from free_loop import FreeFleet, Round, mixed, trained
 
-from edgesim.compression import Identity, Message
+from edgesim.compression.compressors import Identity
+from edgesim.compression.wire import Message
 from edgesim.device.mail import Announcement, Arrival, LifeSign, TimeBound
 from edgesim.fleet.transport.liveness import LifeSigns
 from edgesim.fleet.transport.time_bounds import Inbox

@@ -11,7 +11,8 @@ from small_fleets import assert_same_bits, outcome, prepared, train
 
 from edgesim.assembly.build import PLAIN, DataSpec, make_flat_model
 from edgesim.assembly.gossip import make_compressor
-from edgesim.compression import TopK, decode
+from edgesim.compression.compressors import TopK
+from edgesim.compression.wire import decode
 from edgesim.costs.metered_model import MeteredModel
 from edgesim.device.trainer import DivergedError
 from edgesim.fleet.host.devices import make_devices

@@ -8,7 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgesim.compression import Identity, Message
+from edgesim.compression.compressors import Identity
+from edgesim.compression.wire import Message
 from edgesim.device.mail import Arrival
 from edgesim.fleet.transport.mailbox import WINDOW, Mailbox
 from edgesim.learning.parameters import ParameterLayout

@@ -16,7 +16,7 @@ from edgesim.errors import EdgesimError, OwnCodeError, ScenarioError
 from edgesim.fleet.run import resume_run
 
 SOURCE = """
-from edgesim.compression import TopK
+from edgesim.compression.compressors import TopK
 
 def Mine(keep):
     return TopK(keep=keep, values="fp32")
@@ -49,7 +49,7 @@ def test_a_payload_of_wrong_types_in_a_later_round_is_told_as_own_code(tmp_path)
     path = tmp_path / "late.py"
     path.write_text(
         "from dataclasses import dataclass, replace\n"
-        "import torch\nfrom edgesim.compression import TopK\n\n"
+        "import torch\nfrom edgesim.compression.compressors import TopK\n\n"
         "calls = []\n\n"
         "@dataclass(frozen=True, slots=True)\n"
         "class Late(TopK):\n"

@@ -17,12 +17,12 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from edgesim.assembly.build import PLAIN, make_flat_model
-from edgesim.compression import Identity, TopK
+from edgesim.compression.compressors import Identity, TopK
 from edgesim.costs.metered_model import MeteredModel
 from edgesim.data.batches import BatchStream
 from edgesim.fleet.host.devices import make_devices
 from edgesim.fleet.plan import FleetPlan
-from edgesim.gossip import FixedGraphChoco
+from edgesim.gossip.fixed_graph_choco import FixedGraphChoco
 from edgesim.learning.flat_model import FlatModel
 from edgesim.models.catalog import build_model, full_precision
 from edgesim.streams import StreamPurpose, torch_seed

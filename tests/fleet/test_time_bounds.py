@@ -14,7 +14,7 @@ from free_loop import EventLoop, FreeFleet
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edgesim.compression import Message
+from edgesim.compression.wire import Message
 from edgesim.device.mail import Arrival, LifeSign, TimeBound
 from edgesim.fleet.host.reliable_sender import ReliableSender
 from edgesim.fleet.transport.time_bounds import BrokenBoundError, Inbox

@@ -15,22 +15,12 @@ from functools import cache
 import numpy as np
 import torch
 
-from edgesim.compression import (
-    QSGD,
-    Identity,
-    Message,
-    MinMaxUInt8,
-    Payload,
-    RandomK,
-    SignScale,
-    TopK,
-    WireError,
-    decode,
-    encode,
-)
+from edgesim.compression.compressors import QSGD, Identity, MinMaxUInt8, RandomK, SignScale, TopK
+from edgesim.compression.errors import WireError
+from edgesim.compression.payload import Payload
 from edgesim.compression.segments import Segments
 from edgesim.compression.value_codes import FloatCode, MinMaxByte, ScaledInteger, SignBit
-from edgesim.compression.wire import HEADER, message_checksum
+from edgesim.compression.wire import HEADER, Message, decode, encode, message_checksum
 from edgesim.learning.parameters import ParameterLayout
 
 NUM_IN_TESTS = 800

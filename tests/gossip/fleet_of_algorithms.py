@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from edgesim.compression import Message, decode_one_of, encode
-from edgesim.gossip import OutEdge, Place, Share
+from edgesim.compression.wire import Message, decode_one_of, encode
+from edgesim.gossip.algorithm import OutEdge, Place, Share
 from edgesim.gossip.optional_members import message_layouts, starting_state
 from edgesim.learning.parameters import ParameterLayout
 

@@ -10,9 +10,11 @@ import pytest
 import torch
 from fleet_of_algorithms import AlgorithmFleet
 
-from edgesim.compression import Identity, MinMaxUInt8, TopK
-from edgesim.gossip import BaguaDecentralized, BaguaLowPrecision, Dcd, OutEdge
-from edgesim.gossip.bagua_low_precision import bucket_layout
+from edgesim.compression.compressors import Identity, MinMaxUInt8, TopK
+from edgesim.gossip.algorithm import OutEdge
+from edgesim.gossip.bagua_decentralized import BaguaDecentralized
+from edgesim.gossip.bagua_low_precision import BaguaLowPrecision, bucket_layout
+from edgesim.gossip.dcd import Dcd
 from edgesim.learning.parameters import ParameterLayout
 from topologies import SiteRounds, build_schedule
 

@@ -8,8 +8,9 @@ import pytest
 import torch
 from fleet_of_algorithms import AlgorithmFleet
 
-from edgesim.compression import Identity
-from edgesim.gossip import AllReduce, FedAvg
+from edgesim.compression.compressors import Identity
+from edgesim.gossip.all_reduce import AllReduce
+from edgesim.gossip.fed_avg import FedAvg
 from edgesim.learning.parameters import ParameterLayout
 from topologies import RingReduction, ServerRounds, build_schedule
 

@@ -13,17 +13,8 @@ import pytest
 import torch
 from thorough import each_once, some, thorough_only
 
-from edgesim.compression import (
-    QSGD,
-    Identity,
-    Message,
-    MinMaxUInt8,
-    RandomK,
-    SignScale,
-    TopK,
-    decode,
-    encode,
-)
+from edgesim.compression.compressors import QSGD, Identity, MinMaxUInt8, RandomK, SignScale, TopK
+from edgesim.compression.wire import Message, decode, encode
 from edgesim.device.membership import Membership
 from edgesim.device.succession import (
     drop_internal_copies_,
@@ -31,16 +22,12 @@ from edgesim.device.succession import (
     inherit_copies_,
     inherit_mass_,
 )
-from edgesim.gossip import (
-    Choco,
-    ChocoNumerator,
-    DeepSqueeze,
-    FixedGraphChoco,
-    GradientPush,
-    OutEdge,
-    Share,
-)
-from edgesim.gossip.algorithm import LEAST_PUSH_WEIGHT
+from edgesim.gossip.algorithm import LEAST_PUSH_WEIGHT, OutEdge, Share
+from edgesim.gossip.choco import Choco
+from edgesim.gossip.choco_numerator import ChocoNumerator
+from edgesim.gossip.deep_squeeze import DeepSqueeze
+from edgesim.gossip.fixed_graph_choco import FixedGraphChoco
+from edgesim.gossip.gradient_push import GradientPush
 from edgesim.learning.parameters import ParameterLayout
 from topologies import Static, column_stochastic, complete
 

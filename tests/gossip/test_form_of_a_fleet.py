@@ -13,11 +13,14 @@ from small_fleets import small_scenario, write_scenario
 from edgesim.assembly.build import PLAIN, make_flat_model, make_schedule
 from edgesim.assembly.gossip import make_algorithm
 from edgesim.assembly.preparation import prepare
-from edgesim.compression import Identity
+from edgesim.compression.compressors import Identity
 from edgesim.device.trainer import Trainer
 from edgesim.fleet.run import run_scenario
-from edgesim.gossip import Choco, ChocoNumerator, FixedGraphChoco, GradientPush
 from edgesim.gossip.algorithm import GossipState
+from edgesim.gossip.choco import Choco
+from edgesim.gossip.choco_numerator import ChocoNumerator
+from edgesim.gossip.fixed_graph_choco import FixedGraphChoco
+from edgesim.gossip.gradient_push import GradientPush
 from edgesim.hardware.work import Work
 from edgesim.learning.optimizers import QuasiGlobalMomentum
 from edgesim.learning.parameters import ParameterLayout

@@ -13,8 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from thorough import examples
 
-from edgesim.compression import Identity, TopK, decode
-from edgesim.gossip import ChocoNumerator, Dcd, DeepSqueeze, GradientPush, OutEdge, Share
+from edgesim.compression.compressors import Identity, TopK
+from edgesim.compression.wire import decode
+from edgesim.gossip.algorithm import OutEdge, Share
+from edgesim.gossip.choco_numerator import ChocoNumerator
+from edgesim.gossip.dcd import Dcd
+from edgesim.gossip.deep_squeeze import DeepSqueeze
+from edgesim.gossip.gradient_push import GradientPush
 from edgesim.learning.parameters import ParameterLayout
 
 LAYOUT = ParameterLayout.from_shapes([(4, 5), (7,), (3, 3)])

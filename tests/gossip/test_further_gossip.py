@@ -10,9 +10,12 @@ import pytest
 import torch
 from fleet_of_algorithms import AlgorithmFleet
 
-from edgesim.compression import Identity, TopK
+from edgesim.compression.compressors import Identity, TopK
 from edgesim.fleet.recording.further_gossip import FurtherGossip
-from edgesim.gossip import ChocoNumerator, DeepSqueeze, FixedGraphChoco, GradientPush
+from edgesim.gossip.choco_numerator import ChocoNumerator
+from edgesim.gossip.deep_squeeze import DeepSqueeze
+from edgesim.gossip.fixed_graph_choco import FixedGraphChoco
+from edgesim.gossip.gradient_push import GradientPush
 from edgesim.learning.parameters import ParameterLayout
 from edgesim.results.snapshot import Snapshot
 from edgesim.storage.state_tree import Packed

@@ -11,16 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from thorough import each_once, examples
 
-from edgesim.compression import (
-    QSGD,
-    Identity,
-    MinMaxUInt8,
-    RandomK,
-    SignScale,
-    TopK,
-    decode,
-)
-from edgesim.gossip import Choco, ChocoNumerator, DeepSqueeze, FixedGraphChoco, GradientPush
+from edgesim.compression.compressors import QSGD, Identity, MinMaxUInt8, RandomK, SignScale, TopK
+from edgesim.compression.wire import decode
+from edgesim.gossip.choco import Choco
+from edgesim.gossip.choco_numerator import ChocoNumerator
+from edgesim.gossip.deep_squeeze import DeepSqueeze
+from edgesim.gossip.fixed_graph_choco import FixedGraphChoco
+from edgesim.gossip.gradient_push import GradientPush
 from edgesim.learning.parameters import ParameterLayout
 
 LAYOUT = ParameterLayout.from_shapes([(6, 5), (3,), (1,)])

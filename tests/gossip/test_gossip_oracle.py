@@ -11,15 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from thorough import examples
 
-from edgesim.compression import Identity, MinMaxUInt8, TopK
-from edgesim.gossip import (
-    Choco,
-    ChocoNumerator,
-    Dcd,
-    DeepSqueeze,
-    FixedGraphChoco,
-    GradientPush,
-)
+from edgesim.compression.compressors import Identity, MinMaxUInt8, TopK
+from edgesim.gossip.choco import Choco
+from edgesim.gossip.choco_numerator import ChocoNumerator
+from edgesim.gossip.dcd import Dcd
+from edgesim.gossip.deep_squeeze import DeepSqueeze
+from edgesim.gossip.fixed_graph_choco import FixedGraphChoco
+from edgesim.gossip.gradient_push import GradientPush
 from edgesim.learning.parameters import ParameterLayout
 
 LAYOUT = ParameterLayout.from_shapes([(4, 5), (7,), (3, 3)])

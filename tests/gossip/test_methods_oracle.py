@@ -12,16 +12,14 @@ from fleet_of_algorithms import AlgorithmFleet
 from thorough import some
 
 from edgesim.assembly.own_calls import flat_vectors
-from edgesim.compression import Identity, TopK
-from edgesim.gossip import (
-    D2,
-    Beer,
-    ChocoIclr,
-    GlobalUpdateTracking,
-    GradientTracking,
-    MomentumTracking,
-    RelaySgd,
-)
+from edgesim.compression.compressors import Identity, TopK
+from edgesim.gossip.beer import Beer
+from edgesim.gossip.choco_iclr import ChocoIclr
+from edgesim.gossip.d2 import D2
+from edgesim.gossip.global_update_tracking import GlobalUpdateTracking
+from edgesim.gossip.gradient_tracking import GradientTracking
+from edgesim.gossip.momentum_tracking import MomentumTracking
+from edgesim.gossip.relay_sgd import RelaySgd
 from edgesim.learning.parameters import ParameterLayout
 
 LAYOUT = ParameterLayout.from_shapes([(4, 5), (7,), (3, 3)])

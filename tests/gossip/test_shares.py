@@ -6,16 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from edgesim.compression import RandomK
-from edgesim.gossip import (
-    Choco,
-    ChocoNumerator,
-    DeepSqueeze,
-    FixedGraphChoco,
-    GradientPush,
-    OutEdge,
-)
-from edgesim.gossip.algorithm import GossipState
+from edgesim.compression.compressors import RandomK
+from edgesim.gossip.algorithm import GossipState, OutEdge
+from edgesim.gossip.choco import Choco
+from edgesim.gossip.choco_numerator import ChocoNumerator
+from edgesim.gossip.deep_squeeze import DeepSqueeze
+from edgesim.gossip.fixed_graph_choco import FixedGraphChoco
+from edgesim.gossip.gradient_push import GradientPush
 from edgesim.learning.parameters import ParameterLayout
 
 LAYOUT = ParameterLayout.from_shapes([(6, 5), (10,)])

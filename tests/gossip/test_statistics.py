@@ -7,18 +7,16 @@ import pytest
 import torch
 from fleet_of_algorithms import AlgorithmFleet
 
-from edgesim.compression import Identity
-from edgesim.gossip import (
-    D2,
-    BaguaDecentralized,
-    Beer,
-    ChocoIclr,
-    Dcd,
-    GlobalUpdateTracking,
-    GradientPush,
-    GradientTracking,
-    MomentumTracking,
-)
+from edgesim.compression.compressors import Identity
+from edgesim.gossip.bagua_decentralized import BaguaDecentralized
+from edgesim.gossip.beer import Beer
+from edgesim.gossip.choco_iclr import ChocoIclr
+from edgesim.gossip.d2 import D2
+from edgesim.gossip.dcd import Dcd
+from edgesim.gossip.global_update_tracking import GlobalUpdateTracking
+from edgesim.gossip.gradient_push import GradientPush
+from edgesim.gossip.gradient_tracking import GradientTracking
+from edgesim.gossip.momentum_tracking import MomentumTracking
 from edgesim.gossip.optional_members import mixes_first
 from edgesim.learning.parameters import ParameterLayout
 
