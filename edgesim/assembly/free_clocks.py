@@ -197,12 +197,12 @@ def clocks_of(
         hardware: of each device of the scenario, or of the smaller fleet of a search.
         schedule: of their graphs.
     """
-    own, numel, seed = studied.algorithm, studied.algorithm.layout.numel, studied.scenario.seed
+    own, seed = studied.algorithm, studied.scenario.seed
     step = step_work(studied)
 
     @cache  # by numbers of messages alone; the shared cache compares whole algorithms
     def gossip(sent: int, taken: int) -> Work:
-        return gossip_work(own, numel, sent, taken)
+        return gossip_work(own, sent, taken)
 
     return FreeClocks(
         hardware,

@@ -46,11 +46,6 @@ class Segments:
         """One number per tensor, (T,), repeated for each of its entries, (K,)."""
         return np.repeat(per_tensor, self.counts)
 
-    def sums(self, entries: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Sum over each tensor, (T,); zero where a tensor has no entry."""
-        running = np.concatenate(([0], np.cumsum(entries)))
-        return running[self.bounds[1:]] - running[self.bounds[:-1]]
-
     def reduce(self, ufunc: np.ufunc, entries: NDArray[Scalar]) -> NDArray[Scalar]:
         """Reduce each tensor's entries, (K,) to (T,); zero where a tensor has none."""
         has_entries = np.flatnonzero(self.counts)

@@ -33,20 +33,6 @@ _RUNNING_STATISTICS: frozenset[Kind] = frozenset({"batch_norm", "range_batch_nor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MacCount:
-    """Multiply-accumulates of a step, by pass."""
-
-    forward: int
-    input_gradient: int
-    weight_gradient: int
-
-    @property
-    def total(self) -> int:
-        """MACs of all passes."""
-        return self.forward + self.input_gradient + self.weight_gradient
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ClosedForm:
     """Counts of a model and of one of its training steps.
 
@@ -66,18 +52,8 @@ class ClosedForm:
 
     @property
     def step_work(self) -> StepWork:
-        """Work of the step: MACs, element-wise operations and traffic."""
+        """MACs, element-wise operations and traffic; the first layer has no input gradient."""
         return StepWork.of(self.layers)
-
-    @property
-    def macs(self) -> MacCount:
-        """MACs of the step; the first layer has no input gradient."""
-        work = self.step_work
-        return MacCount(
-            forward=work.forward.macs,
-            input_gradient=work.input_gradient.macs,
-            weight_gradient=work.weight_gradient.macs,
-        )
 
     @property
     def num_trainable(self) -> int:
@@ -98,7 +74,7 @@ class ClosedForm:
     @property
     def forward_macs_per_sample(self) -> int:
         """MACs of the forward pass of one sample, by which models are compared."""
-        return self.macs.forward // self.batch_size
+        return self.step_work.forward.macs // self.batch_size
 
     @property
     def product_inputs(self) -> int:

@@ -24,7 +24,6 @@ from edgesim.learning.flat_model import FlatModel
 from edgesim.models.dropout import seed_dropout_
 from edgesim.models.own import OwnModel
 from edgesim.quant.backends import BackendName
-from edgesim.quant.layers import InputQuantizer
 
 _PAPERS_KINDS: frozenset[Kind] = PRODUCT_KINDS | NORM_KINDS
 
@@ -45,7 +44,6 @@ class MeasuredModel:
         gradient_bytes: largest sum of the gradients at output and input of one module.
         batch_bytes: of inputs and labels.
         statistics_bytes: of buffers, those of a device included.
-        num_quantizers: 8-bit inputs.
     """
 
     form: ModelForm
@@ -59,7 +57,6 @@ class MeasuredModel:
     gradient_bytes: int
     batch_bytes: int
     statistics_bytes: int
-    num_quantizers: int
 
     @property
     def paper_inputs(self) -> int:
@@ -109,7 +106,6 @@ def measure_model(flat: FlatModel, form: ModelForm, inputs: Tensor) -> MeasuredM
     floats = sum(b.numel() for b in buffers if b.is_floating_point())
     others = sum(b.numel() * b.element_size() for b in buffers if not b.is_floating_point())
     frozen = sum(p.numel() for key, p in model.named_parameters() if key in model.frozen_names)
-    quantizers = [m for m in model.modules() if isinstance(m, InputQuantizer)]
     return MeasuredModel(
         form=form,
         batch_size=len(inputs),
@@ -122,5 +118,4 @@ def measure_model(flat: FlatModel, form: ModelForm, inputs: Tensor) -> MeasuredM
         gradient_bytes=largest,
         batch_bytes=inputs.numel() * inputs.element_size() + INDEX_BYTES * len(inputs),
         statistics_bytes=FLOAT_BYTES * (2 * floats + frozen) + others,
-        num_quantizers=len(quantizers),
     )

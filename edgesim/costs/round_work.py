@@ -5,29 +5,22 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from edgesim.costs.errors import CostError
 from edgesim.gossip.algorithm import Algorithm
 from edgesim.gossip.optional_members import longest_message
 from edgesim.hardware.work import Work
 
 
 @lru_cache(maxsize=1024)
-def gossip_work(algorithm: Algorithm[Any], numel: int, out_degree: int, in_degree: int) -> Work:
+def gossip_work(algorithm: Algorithm[Any], out_degree: int, in_degree: int) -> Work:
     """Work of one round's gossip on one device, including z = x/u for the next step.
 
     It has the times of encoding and decoding, where a profile has them.
 
     Args:
         algorithm: with its compressor and layout.
-        numel: entries of the flat vector.
         out_degree: active out-edges in the round.
         in_degree: messages absorbed in it.
-
-    Raises:
-        CostError: a layout of another length.
     """
-    if algorithm.layout.numel != numel:
-        raise CostError(f"{numel} entries, but the layout has {algorithm.layout.numel}")
     compressor, layout = longest_message(algorithm)
     decoding = compressor.form(layout).decode_work()
     return algorithm.work(out_degree, in_degree) + decoding * in_degree

@@ -147,8 +147,7 @@ class Participant:
         """Work of sending and absorbing so many messages."""
         degrees = out_degree, in_degree
         if degrees not in self._gossip_works:  # a hash of the algorithm takes as long as a message
-            numel = len(self.gossip_state.x)
-            self._gossip_works[degrees] = gossip_work(self._with_costs_of_device, numel, *degrees)
+            self._gossip_works[degrees] = gossip_work(self._with_costs_of_device, *degrees)
         return self._gossip_works[degrees]
 
     def work_more(self, work: Work) -> None:

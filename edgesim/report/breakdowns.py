@@ -303,7 +303,7 @@ def compute_figure(run: ReportedRun) -> Figure | None:
         "gradient at inputs": step.input_gradient,
         "gradient at weights": step.weight_gradient,
         "optimizer": studied.optimizer.work(studied.model.num_trainable),
-        "gossip": gossip_work(studied.algorithm, studied.algorithm.layout.numel, degree, degree),
+        "gossip": gossip_work(studied.algorithm, degree, degree),
     }
     rows = [
         (name, _WIDTHS[column], kind, amount)

@@ -90,12 +90,12 @@ def rows_of(run: ReportedRun, devices: Frame, order: Sequence[str]) -> list[int]
     return list(dict.fromkeys(map(int, chosen)))
 
 
-def color_of(names: Sequence[str], colors: dict[str, str]) -> alt.Color:
+def color_of(names: Sequence[str]) -> alt.Color:
     """Colour of the column `activity` or the like, with a legend of the names that occur."""
     import altair as alt
 
-    shown = [name for name in colors if name in set(names)]
-    scale = alt.Scale(domain=shown, range=[colors[name] for name in shown])
+    shown = [name for name in _COLOR if name in set(names)]
+    scale = alt.Scale(domain=shown, range=[_COLOR[name] for name in shown])
     return alt.Color("activity:N", title=None, scale=scale)
 
 
@@ -141,7 +141,7 @@ def _time_of_devices(run: ReportedRun, devices: Frame) -> Figure:
             **channels(
                 y=device_axis(run, rows),
                 x=alt.X("amount:Q", title=axis.title, stack="zero"),
-                color=color_of(list(table["activity"]), _COLOR),
+                color=color_of(list(table["activity"])),
                 order=alt.Order("activity:N", sort="ascending"),
                 tooltip=[
                     "name:N",
@@ -205,7 +205,7 @@ def _time_of_fleet(run: ReportedRun, spans: Frame) -> Figure:
                     scale=alt.Scale(domain=[0, 1]),
                     axis=alt.Axis(format="%"),
                 ),
-                color=color_of(list(table["activity"]), _COLOR),
+                color=color_of(list(table["activity"])),
                 tooltip=[
                     "activity:N",
                     alt.Tooltip("x:Q", title=axis.title, format=".4~g"),
@@ -307,7 +307,7 @@ def _timeline_chart(run: ReportedRun, table: Frame, part: str, rows: Sequence[in
         "y": device_axis(run, rows),
         "x": alt.X("from_x:Q", title=axis.title, scale=scale),
         "x2": "until_x:Q",
-        "color": color_of(list(own["activity"]), _COLOR),
+        "color": color_of(list(own["activity"])),
         "tooltip": [
             "name:N",
             "activity:N",

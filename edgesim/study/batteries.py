@@ -96,7 +96,7 @@ def _overdrawn(studied: StudiedScenario) -> list[Overdrawn]:
     step, table = step_work(studied), ENERGY_TABLES.get(scenario.hardware.energy_table)
 
     def round_j(profile: DeviceProfile, sent: int) -> float:
-        work = step + gossip_work(own, own.layout.numel, sent, 0)
+        work = step + gossip_work(own, sent, 0)
         activity = Activity(
             work=work,
             sent_bytes=sent * message_bytes,

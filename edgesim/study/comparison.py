@@ -309,7 +309,7 @@ def _side(
     step: Work,
 ) -> Side:
     degrees = setting.out_degree, setting.in_degree
-    gossip = gossip_work(algorithm, algorithm.layout.numel, *degrees)
+    gossip = gossip_work(algorithm, *degrees)
     work = step + gossip
     memory = MemoryModel(
         model=model,

@@ -122,7 +122,7 @@ class Works:
 
     def _of_gossip(self, degrees: tuple[int, int], part: int = 0) -> Work:
         algorithm = self._parts[part]
-        return gossip_work(algorithm, algorithm.layout.numel, *degrees)
+        return gossip_work(algorithm, *degrees)
 
 
 @dataclass(frozen=True, slots=True)

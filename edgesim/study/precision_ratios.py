@@ -84,19 +84,18 @@ def _compute(comparison: PrecisionComparison) -> Iterator[Ratio]:
                 "three passes with as many products each"
             ),
         )
-    fp32 = comparison.fp32.macs
+    fp32 = comparison.fp32.step_work.total.macs
     for kind in WEIGHT_GRADIENTS:
-        macs, bits = comparison.int8[kind].macs, _BITS[kind]
-        in_codes = macs.forward + macs.input_gradient
-        (total, codes, weights), unit = with_one_unit(
-            (fp32.total, in_codes, macs.weight_gradient), "MAC"
-        )
+        work, bits = comparison.int8[kind].step_work, _BITS[kind]
+        in_codes = work.forward.macs + work.input_gradient.macs
+        in_weights = work.weight_gradient.macs
+        (total, codes, weights), unit = with_one_unit((fp32, in_codes, in_weights), "MAC")
         yield Ratio(
             topic="compute",
             key=f"counted_{kind}_weight_gradient",
             method="bit width of MACs counted",
             case=_case(kind),
-            value=32 * fp32.total / (8 * in_codes + bits * macs.weight_gradient),
+            value=32 * fp32 / (8 * in_codes + bits * in_weights),
             formula=f"32 x {total} / (8 x {codes} + {bits} x {weights}) {unit}",
             source="MACs counted: the first layer has no input gradient",
         )

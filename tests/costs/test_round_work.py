@@ -12,7 +12,6 @@ from edgesim.compression.compressors import (
     SignScale,
     TopK,
 )
-from edgesim.costs.errors import CostError
 from edgesim.costs.round_work import gossip_work
 from edgesim.gossip.beer import Beer
 from edgesim.gossip.choco import Choco
@@ -79,7 +78,7 @@ def test_gossip_counts_each_statement_of_its_algorithm(out_degree, in_degree):
     subtract = vectors(1, 3)
 
     def work(kind):
-        return gossip_work(algorithm(kind), D, out_degree, in_degree)
+        return gossip_work(algorithm(kind), out_degree, in_degree)
 
     fixed = (subtract + COMPRESS + ADD + ADD_SCALED) * sends
     assert work(FixedGraphChoco) == fixed + ADD_SCALED * (in_degree + hears) + DEBIAS
@@ -101,7 +100,7 @@ def test_gossip_counts_each_statement_of_its_algorithm(out_degree, in_degree):
 
 def compressed_once(compressor):
     """Work of one gradient push to nobody that listens, less what is not of the message."""
-    work = gossip_work(algorithm(GradientPush, compressor), D, 1, 0)
+    work = gossip_work(algorithm(GradientPush, compressor), 1, 0)
     return work.elementwise_ops - D, work.traffic_bytes - 8 * D
 
 
@@ -136,7 +135,7 @@ def test_a_sparse_message_costs_its_selection_and_touches_what_it_keeps():
 
 def test_stronger_compression_never_costs_more():
     work = [
-        gossip_work(algorithm(DeepSqueeze, TopK(keep=keep, values="int8")), D, 2, 2)
+        gossip_work(algorithm(DeepSqueeze, TopK(keep=keep, values="int8")), 2, 2)
         for keep in (0.01, 0.1, 0.5)
     ]
     for less, more in pairwise(work):
@@ -144,13 +143,8 @@ def test_stronger_compression_never_costs_more():
         assert less.traffic_bytes < more.traffic_bytes
 
 
-def test_a_layout_of_another_length_is_refused():
-    with pytest.raises(CostError, match="999 entries, but the layout has 1000"):
-        gossip_work(algorithm(DeepSqueeze), 999, 1, 1)
-
-
 def tallies(compressor, out_degree, in_degree):
-    work = gossip_work(algorithm(FixedGraphChoco, compressor), D, out_degree, in_degree)
+    work = gossip_work(algorithm(FixedGraphChoco, compressor), out_degree, in_degree)
     return {t.kind: (t.calls, t.entries, t.weights) for t in work.layers}
 
 

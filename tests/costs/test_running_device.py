@@ -118,4 +118,4 @@ def test_a_running_device_holds_and_counts_what_the_formulas_say(tmp_path, preci
     assert len(peaks) == 2
     assert peaks == pytest.approx([held, held], rel=0.02)
     macs = rounds[["macs_int8", "macs_16bit", "macs_fp32"]].sum(axis=1)
-    assert set(macs) == {by_formula.macs.total}
+    assert set(macs) == {by_formula.step_work.total.macs}

@@ -50,14 +50,14 @@ def test_they_are_those_of_a_run(tmp_path, overrides):
     result = train(tmp_path, "run", *words, inline=True)
     scenario = prepared(tmp_path, *words).scenario
     studied = studied_scenario(scenario)
-    algorithm, numel = studied.algorithm, studied.algorithm.layout.numel
+    algorithm = studied.algorithm
     step = studied.model.step_work.total
     step += studied.optimizer.work(studied.model.num_trainable)
     clocks = FreeClocks(
         device_hardware(scenario, studied.schedule),
         studied.schedule,
         step_work=lambda _: step,
-        gossip_work=lambda sent, taken: gossip_work(algorithm, numel, sent, taken),
+        gossip_work=lambda sent, taken: gossip_work(algorithm, sent, taken),
         message_bytes=random_message_bytes(algorithm, stream(0, StreamPurpose.COMPRESS)),
         seed=scenario.seed,
     )

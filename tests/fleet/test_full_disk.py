@@ -7,6 +7,7 @@ import logging
 
 import pytest
 from rich.console import Console
+from small_fleets import assert_same_bits, train
 
 import edgesim
 from edgesim.errors import RunStoppedError
@@ -16,7 +17,6 @@ from edgesim.storage import space
 from edgesim.storage.files import LocalFiles
 from edgesim.storage.space import NoSpaceError, WaitForSpace
 from edgesim.storage.store import StorageError, Store
-from tests.shared.small_fleets import assert_same_bits, train
 
 OFTEN = "recovery.checkpoint_every_rounds=1"
 

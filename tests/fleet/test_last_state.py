@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
+from small_fleets import train
 
 import edgesim
 from edgesim.fleet.recording import monitor
-from tests.shared.small_fleets import train
 
 BOARD = "profile: arduino-portenta-h7"
 BOARDS = ("fleet.profile=arduino-portenta-h7", "evaluation.device_models=final")

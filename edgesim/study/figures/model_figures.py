@@ -53,15 +53,19 @@ def model_pictures(comparison: PrecisionComparison) -> tuple[Picture, ...]:
 
 def compute_picture(comparison: PrecisionComparison) -> Picture:
     """Products of a step by pass, weighted by bit width."""
-    macs = [comparison.fp32.macs, *(comparison.int8[kind].macs for kind in WEIGHT_GRADIENTS)]
+    models = [comparison.fp32, *(comparison.int8[kind] for kind in WEIGHT_GRADIENTS)]
+    works = [model.step_work for model in models]
 
     def weighted(counts: list[int], bits: tuple[int, ...]) -> list[float]:
         return [count * width / 32e9 for count, width in zip(counts, bits, strict=True)]
 
     passes = (
-        ("forward pass", weighted([m.forward for m in macs], _CODE_BITS)),
-        ("gradient at inputs", weighted([m.input_gradient for m in macs], _CODE_BITS)),
-        ("gradient at weights", weighted([m.weight_gradient for m in macs], _WEIGHT_GRADIENT_BITS)),
+        ("forward pass", weighted([work.forward.macs for work in works], _CODE_BITS)),
+        ("gradient at inputs", weighted([work.input_gradient.macs for work in works], _CODE_BITS)),
+        (
+            "gradient at weights",
+            weighted([work.weight_gradient.macs for work in works], _WEIGHT_GRADIENT_BITS),
+        ),
     )
     with drawing(7.2, 2.6) as figure:
         axes = figure.subplots()

@@ -86,14 +86,19 @@ def answer_record(answer: Answer) -> dict[str, Any]:
 
 def comparison_record(comparison: PrecisionComparison, ratios: Sequence[Ratio]) -> dict[str, Any]:
     """fp32 against 8 bits of one model."""
-    setting = comparison.setting
+    setting, work = comparison.setting, comparison.fp32.step_work
     return {
         "model": setting.name,
         "image_shape": list(setting.image_shape),
         "batch_size": setting.batch_size,
         "parameters": comparison.fp32.num_trainable,
         "forward_macs_per_sample": comparison.fp32.forward_macs_per_sample,
-        "macs": asdict(comparison.fp32.macs) | {"total": comparison.fp32.macs.total},
+        "macs": {
+            "forward": work.forward.macs,
+            "input_gradient": work.input_gradient.macs,
+            "weight_gradient": work.weight_gradient.macs,
+            "total": work.total.macs,
+        },
         "messages_sent": setting.out_degree,
         "messages_received": setting.in_degree,
         "paper_memory": {

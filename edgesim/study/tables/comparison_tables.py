@@ -123,9 +123,9 @@ def _work_table(comparisons: Sequence[PrecisionComparison]) -> Table:
     """MACs by pass, and what 8 bits save of them by bit width."""
     rows = []
     for comparison in comparisons:
-        macs, ratios = comparison.fp32.macs, {r.key: r for r in precision_ratios(comparison)}
+        work, ratios = comparison.fp32.step_work, {r.key: r for r in precision_ratios(comparison)}
         counts, unit = with_one_unit(
-            (macs.forward, macs.input_gradient, macs.weight_gradient), "MAC"
+            (work.forward.macs, work.input_gradient.macs, work.weight_gradient.macs), "MAC"
         )
         saved = [
             times(ratios[f"counted_{kind}_weight_gradient"].value) for kind in WEIGHT_GRADIENTS
