@@ -12,7 +12,9 @@ half-duplex radio does not receive. A full-duplex port receives any number of me
 
 The clock of a device that is absent in some rounds stands still. Its next step and messages are
 done by the time at which the fleet has come to their round, and the clock goes on from the first
-bit of that round's first message: until then the device was away, and has not waited.
+bit of the first message that tells the fleet's time: until then the device was away, and has not
+waited. Neighbours that were away too do not know that time. They tell what time they have; then
+devices that came back go on together, and wait for each other, until somebody knows better.
 
 The clock does not depend on wall-clock time. It depends on the device's own past and on the stamps
 of the messages that it receives, so the fleet needs no common clock.
@@ -35,6 +37,9 @@ from edgesim.streams import StreamPurpose, stream
 NOBODY = -1
 """Stands for a sender where a device waited for none."""
 
+OF_FLEET = -1
+"""Reckoning of a clock that knows the fleet's time."""
+
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
@@ -47,10 +52,11 @@ class Stamp:
         air_s: seconds for which a radio is busy with the message.
         lost_packets: number of packets that were sent again.
         lost_bytes: bytes of the packets that were sent again.
-        handed_s: the sender's clock when it handed the message to its radio; at free pace only.
+        handed_s: the sender's clock when it handed the message to its radio.
         bound_s: lower bound on the time at which the first bit of a later message of this edge
             reaches the receiver; at free pace only (free_clock.py).
         sent_s: time at which the last bit leaves the sender.
+        reckoning: of the sender's clock (`Timeline.reckoning`); in lockstep.
     """
 
     start_s: float
@@ -62,6 +68,7 @@ class Stamp:
     handed_s: float = 0.0
     bound_s: float = 0.0
     sent_s: float = 0.0
+    reckoning: int = OF_FLEET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +131,8 @@ class Timeline:
         now_s: current time of the clock; it starts at 0.
         radio_free_s: time at which the radio has finished everything that it was given so far.
         last_arrival_s: arrival time of the newest message of each edge.
-        is_behind: whether the device was absent, and no message has told it the time since.
+        reckoning: `OF_FLEET` if the clock has the fleet's time. Else the device was absent, and no
+            message has told it that time since; clocks of one number have waited for each other.
     """
 
     hardware: Hardware
@@ -133,7 +141,7 @@ class Timeline:
     now_s: float = 0.0
     radio_free_s: float = 0.0
     last_arrival_s: dict[tuple[int, int], float] = field(default_factory=dict)
-    is_behind: bool = False
+    reckoning: int = OF_FLEET
     _compute_s: float = 0.0
 
     def step_s(self, work: Work, round_index: int) -> float:
@@ -187,7 +195,9 @@ class Timeline:
             passage.air_s,
             passage.lost_packets,
             passage.lost_bytes,
+            handed_s=self.now_s,
             sent_s=self.radio_free_s,
+            reckoning=self.reckoning,
         )
 
     def end_round(self, arrived: Sequence[tuple[int, Stamp]]) -> RoundTime:
@@ -203,14 +213,28 @@ class Timeline:
             done_s = [(stamp.arrival_s, sender) for sender, stamp in arrived]
         # Of messages that end at the same time it is the one of the lowest sender.
         last_s, last = max(done_s, key=lambda d: (d[0], -d[1]), default=(step_end_s, NOBODY))
+        waits_from_s = max(step_end_s, self._learn_time([stamp for _, stamp in arrived]))
         self.now_s = awake.awakening(max(step_end_s, last_s))
-        waits_from_s = step_end_s
-        if self.is_behind and arrived:
-            waits_from_s = max(step_end_s, min(stamp.first_bit_s for _, stamp in arrived))
-            self.is_behind = False
         wait_s = awake.awake_between(waits_from_s, self.now_s)
         waited_for = last if last_s > step_end_s else NOBODY
         return RoundTime(self.now_s, self._compute_s, wait_s, waited_for)
+
+    def _learn_time(self, stamps: Sequence[Stamp]) -> float:
+        """Take over the time of others, if they know better; returns until when the device was away.
+
+        The fleet's time is best, then the latest; of a pair of clocks one is later at most.
+        """
+        if self.reckoning == OF_FLEET:
+            return 0.0
+        told = [stamp for stamp in stamps if stamp.reckoning == OF_FLEET]
+        if not told:
+            ahead = [stamp for stamp in stamps if stamp.handed_s > self.now_s]
+            latest = max(ahead, key=lambda s: (s.handed_s, s.reckoning), default=None)
+            if latest is None or latest.reckoning == self.reckoning:
+                return 0.0
+            told = [stamp for stamp in ahead if stamp.reckoning == latest.reckoning]
+        self.reckoning = told[0].reckoning
+        return min(stamp.first_bit_s for stamp in told)
 
     def listens_from_s(self, stamp: Stamp) -> float:
         """Time at which a half-duplex radio with nothing else to do begins to receive a message."""
@@ -228,13 +252,13 @@ class Timeline:
             "now_s": self.now_s,
             "radio_free_s": self.radio_free_s,
             "last_arrival_s": [[*edge, at_s] for edge, at_s in sorted(self.last_arrival_s.items())],
-            "is_behind": self.is_behind,
+            "reckoning": self.reckoning,
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from a state that `state` returned."""
         self.now_s, self.radio_free_s = state["now_s"], state["radio_free_s"]
-        self.is_behind = state["is_behind"]
+        self.reckoning = state["reckoning"]
         self.last_arrival_s = {
             (sender, receiver): at_s for sender, receiver, at_s in state["last_arrival_s"]
         }

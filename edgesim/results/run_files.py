@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 """Format of a run directory. 2: files have checksums; 3: rounds and messages have more columns."""
 
 ABOUT = "run.json"

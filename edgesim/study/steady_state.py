@@ -281,7 +281,8 @@ class _Fleet:
         is_there = self.schedule.presence.is_present
         for device, clock in enumerate(self.clocks):
             if is_there(device, round_index) and not is_there(device, max(round_index - 1, 0)):
-                clock.is_behind = True  # it comes back, and has not waited for the others
+                # It comes back, and has not waited for the others.
+                clock.reckoning = round_index * len(self.clocks) + device
             begin_s, before = clock.now_s, self._clock_events[device]
             step_s = clock.step(self.work(device, round_index), round_index)
             self._clock_events[device] = Event(device, None, begin_s, step_s, 0.0, before)

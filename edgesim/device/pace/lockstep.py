@@ -125,9 +125,10 @@ class Lockstep:
             self._meter.step(self._participant.figures_of_round().work, self.round_index)
 
     def stay_away(self) -> None:
-        """Let the fleet's time pass: the first message to the device tells how late it is."""
+        """Let the fleet's time pass: messages to the device tell how late it is when it is back."""
         if self._meter is not None:
-            self._meter.timeline.is_behind = True
+            of_round = self.round_index * self._participant.schedule.num_devices
+            self._meter.timeline.reckoning = of_round + self.index
 
     def send(self) -> list[Envelope]:
         """A share for each out-neighbour of the round."""
