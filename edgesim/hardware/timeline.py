@@ -220,7 +220,7 @@ class Timeline:
         return RoundTime(self.now_s, self._compute_s, wait_s, waited_for)
 
     def _learn_time(self, stamps: Sequence[Stamp]) -> float:
-        """Take over the time of others, if they know better; returns until when the device was away.
+        """Take over the time of others who know better; returns until when the device was away.
 
         The fleet's time is best, then the latest; of a pair of clocks one is later at most.
         """

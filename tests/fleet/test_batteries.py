@@ -158,6 +158,25 @@ def test_what_is_left_in_a_battery_is_a_column_of_rounds_and_of_devices(tmp_path
     assert devices.loc[[0, 3], "charge_left_j"].isna().all()
 
 
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "fleet.churn={absent: [{device: 1, from_round: 4, until_round: 5}, "
+        "{device: 1, from_round: 8, until_round: 9}]}",
+        "topology={kind: random_matching}",
+    ],
+    ids=["absent before its turns", "at times without a neighbour"],
+)
+def test_who_can_not_leave_in_its_next_turn_has_a_reserve_until_a_later_one(tmp_path, setting):
+    """Device 1 has its turns in rounds 1, 6 and so on, or 1, 5, 9 and 13; none runs empty."""
+    devices = fleet(*(None, 12, None, None), *((None,) if "matching" in setting else ()))
+    run = train(tmp_path, "run", *STILL, "fleet.names=[]", devices, setting, inline=True)
+    rounds = pd.read_parquet(run.path / "rounds.parquet")
+    own = rounds[rounds["device"] == 1]
+    assert own["charge_left_j"].min() >= 0
+    assert len(own) < 16, "it leaves"
+
+
 def test_a_fleet_without_batteries_has_no_such_column(tmp_path):
     run = train(tmp_path, "run", fleet(None, None, None, None), inline=True)
     for name in ("rounds", "devices"):

@@ -19,6 +19,7 @@ from edgesim.hardware.meter import Meter
 from edgesim.hardware.timeline import Timeline
 from edgesim.hardware.work import Work
 from edgesim.scenario.pace import PaceName
+from topologies.schedules import exchange_of
 
 
 @final
@@ -96,8 +97,28 @@ class Lockstep:
         state = participant.gossip_state
         copies = copies_for_successor(state, participant.membership)
         last_bytes = state.x.nbytes * (1 + len(copies)) + participant.outbox.sent.total
-        n, every = schedule.num_devices, schedule.exchange_every  # n exchanges to its next turn
-        return not self._meter.lasts(n, n * (every - 1), last_bytes)
+        return not self._meter.lasts(*self._rounds_to_next_turn(next_round), last_bytes)
+
+    def _rounds_to_next_turn(self, round_index: int) -> tuple[int, int]:
+        """Rounds with and without an exchange that the device does until it can leave again.
+
+        In a turn it can't leave if it was absent in the round before, or has nobody to hand over
+        to.
+
+        Args:
+            round_index: a turn, in which the device stays.
+        """
+        schedule = self._participant.schedule
+        is_there = schedule.presence.is_present
+        between = schedule.num_devices * schedule.exchange_every
+        turn = round_index + between
+        while turn < self._participant.num_rounds and not (
+            is_there(self.index, turn - 1) and schedule.out_edges(self.index, turn)
+        ):
+            turn += between
+        done = [r for r in range(round_index, turn) if is_there(self.index, r)]
+        exchanges = sum(exchange_of(schedule.exchange_every, r)[1] for r in done)
+        return exchanges, len(done) - exchanges
 
     @property
     def is_succeeded(self) -> bool:
