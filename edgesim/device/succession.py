@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
+from typing import Any
 
 from torch import Tensor
 
@@ -15,8 +16,9 @@ from edgesim.compression.lossless import whole
 from edgesim.compression.payload import Payload
 from edgesim.compression.wire import Kind, Message
 from edgesim.device.membership import Edge, HandoverNotes, Membership
-from edgesim.gossip.algorithm import GossipState
+from edgesim.gossip.algorithm import Algorithm, GossipState
 from edgesim.learning.parameters import ParameterLayout
+from topologies.schedules import Schedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,20 @@ def copies_for_successor(state: GossipState, membership: Membership) -> list[tup
     by_edge |= {(peer, index if at is None else at): copy for (peer, at), copy in received.items()}
     others = ((e, copy) for e, copy in by_edge.items() if not (e[0] in own and e[1] in own))
     return sorted(others, key=itemgetter(0))
+
+
+def most_copies(algorithm: Algorithm[Any], schedule: Schedule, device: int) -> int:
+    """Public copies that a device has at most when it leaves, of the edges of all rounds.
+
+    Args:
+        algorithm: of the fleet.
+        schedule: of the graphs.
+        device: of the scenario, without addresses that it takes over.
+    """
+    if not algorithm.keeps_edges:
+        return 0
+    receivers, senders = schedule.possible_receivers(device), schedule.possible_senders(device)
+    return algorithm.buffers(len(receivers), len(senders)).kept
 
 
 def inherit_copies_(state: GossipState, messages: Sequence[Message]) -> None:

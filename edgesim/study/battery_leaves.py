@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from edgesim.assembly.equipment import device_hardware
 from edgesim.assembly.studied_scenario import StudiedScenario
 from edgesim.device.membership import turns_to_leave
+from edgesim.device.succession import most_copies
 from edgesim.hardware.energy import Activity, price
 from edgesim.hardware.energy_tables import ENERGY_TABLES
 from edgesim.hardware.timeline import Hardware
@@ -77,11 +78,8 @@ def battery_leaves(costs: IterationCosts) -> dict[int, Leaves]:
 
 def handover_bytes(studied: StudiedScenario, device: int) -> int:
     """Bytes of the vectors that a device hands to its successor in lockstep, without headers."""
-    receivers = len(studied.schedule.possible_receivers(device))
-    senders = len(studied.schedule.possible_senders(device))
-    algorithm = studied.algorithm
-    kept = algorithm.buffers(receivers, senders).kept if algorithm.keeps_edges else 0
-    return FLOAT_BYTES * algorithm.layout.numel * (1 + kept)
+    copies = most_copies(studied.algorithm, studied.schedule, device)
+    return FLOAT_BYTES * studied.algorithm.layout.numel * (1 + copies)
 
 
 def _reserve_j(costs: IterationCosts, device: DeviceCosts, hardware: Hardware) -> float:

@@ -161,8 +161,10 @@ def test_what_is_left_in_a_battery_is_a_column_of_rounds_and_of_devices(tmp_path
 @pytest.mark.parametrize(
     "setting",
     [
-        "fleet.churn={absent: [{device: 1, from_round: 4, until_round: 5}, "
-        "{device: 1, from_round: 8, until_round: 9}]}",
+        (
+            "fleet.churn={absent: [{device: 1, from_round: 4, until_round: 5}, "
+            "{device: 1, from_round: 8, until_round: 9}]}"
+        ),
         "topology={kind: random_matching}",
     ],
     ids=["absent before its turns", "at times without a neighbour"],

@@ -14,7 +14,7 @@ from edgesim.costs.metered_model import MeteredModel
 from edgesim.device.mail import Announcement, Arrival, Envelope
 from edgesim.device.membership import Edge, has_turn_to_leave
 from edgesim.device.participant import Participant
-from edgesim.device.succession import copies_for_successor, handover
+from edgesim.device.succession import copies_for_successor, handover, most_copies
 from edgesim.hardware.meter import Meter
 from edgesim.hardware.timeline import Timeline
 from edgesim.hardware.work import Work
@@ -95,8 +95,11 @@ class Lockstep:
         if self._meter is None:
             return False
         state = participant.gossip_state
-        copies = copies_for_successor(state, participant.membership)
-        last_bytes = state.x.nbytes * (1 + len(copies)) + participant.outbox.sent.total
+        copies = max(  # of edges that it has inherited, or will have used by then
+            len(copies_for_successor(state, participant.membership)),
+            most_copies(participant.algorithm, schedule, self.index),
+        )
+        last_bytes = state.x.nbytes * (1 + copies) + participant.outbox.sent.total
         return not self._meter.lasts(*self._rounds_to_next_turn(next_round), last_bytes)
 
     def _rounds_to_next_turn(self, round_index: int) -> tuple[int, int]:
