@@ -69,9 +69,7 @@ def device_hardware(scenario: Scenario, schedule: Schedule) -> tuple[Hardware, .
     profiles, groups = device_profiles(scenario), _group_of_devices(scenario)
     timed_churn = make_timed_churn(scenario)
     listening = tuple(
-        _duty_cycle(scenario, group).awake_part
-        if _is_half_duplex(scenario.network, profile)
-        else None
+        _duty_cycle(scenario, group) if _is_half_duplex(scenario.network, profile) else None
         for profile, group in zip(profiles, groups, strict=True)
     )
     return tuple(
@@ -131,7 +129,7 @@ class Links(Mapping[int, Link]):
     profiles: tuple[DeviceProfile, ...]
     schedule: Schedule
     sender: int
-    listening: tuple[float | None, ...]  # `Link.listens` by receiver
+    listening: tuple[DutyCycle | None, ...]  # `Link.listens` by receiver
     timed_churn: TimedChurn
     hands_over: bool
     _made: dict[int, Link] = field(default_factory=dict)

@@ -14,6 +14,7 @@ from math import inf
 
 import numpy as np
 
+from edgesim.hardware.duty_cycle import DutyCycle
 from edgesim.streams import StreamPurpose, stream
 
 
@@ -27,8 +28,9 @@ class Link:
         jitter_s: largest additional delay of a message; delays are uniform from 0.
         loss: probability that a packet is lost, in [0, 1).
         packet_bytes: size of the packets of a message; the last packet may be smaller.
-        listens: part of the time for which the receiver is awake, if its radio is half-duplex: if
-            it either sends or receives. None if the radio receives any number of messages at once.
+        listens: times at which the receiver is awake, but for absences, if its radio is
+            half-duplex: if it either sends or receives. None if the radio receives any number of
+            messages at once.
         leaves_s: virtual time at which the receiver leaves for good, by plan; at free pace.
         is_mortal: whether the receiver may die of an empty battery; at free pace.
     """
@@ -38,7 +40,7 @@ class Link:
     jitter_s: float
     loss: float
     packet_bytes: int
-    listens: float | None = None
+    listens: DutyCycle | None = None
     leaves_s: float = inf
     is_mortal: bool = False
 

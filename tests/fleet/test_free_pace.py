@@ -185,6 +185,35 @@ def test_messages_do_not_queue_up_at_a_radio_that_does_one_thing_at_a_time(tmp_p
     assert late < 0.02 + 5 * air_s, "one sleep, and what a few messages take"
 
 
+def test_a_sleep_after_the_end_changes_nothing(tmp_path):
+    """Radios that share their time share that for which they are awake."""
+    settings = (
+        *FREE,
+        "topology.kind=ring",
+        "network={half_duplex: true}",
+        "training={rounds: 60, optimizer: {lr: 0.02}}",
+    )
+    sleepless = train(tmp_path, "sleepless", *settings, inline=True)
+    tired = "fleet.duty_cycle={period_s: 1000, awake_s: 100}"
+    assert_same_bits(sleepless, train(tmp_path, "tired", *settings, tired, inline=True))
+
+
+def test_who_sleeps_sends_as_much_in_awake_time_as_who_does_not(tmp_path):
+    """All sleep at once, nine tenths of the time; steps and messages take awake time alone."""
+    settings = (
+        *FREE,
+        "topology.kind=ring",
+        "network={half_duplex: true}",
+        "training={rounds: 200, optimizer: {lr: 0.02}}",
+    )
+    sent = {}
+    for name, awake_s in (("sleepless", 0.2), ("tired", 0.02)):
+        cycle = f"fleet.duty_cycle={{period_s: 0.2, awake_s: {awake_s}}}"
+        run = train(tmp_path, name, *settings, cycle, inline=True)
+        sent[name] = len(pd.read_parquet(run.path / "messages.parquet"))
+    assert sent["tired"] == pytest.approx(sent["sleepless"], rel=0.1)
+
+
 def test_a_horizon_in_virtual_time_ends_devices_after_rounds_of_their_own(tmp_path):
     run = train(
         tmp_path,

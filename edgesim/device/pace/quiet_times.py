@@ -20,8 +20,9 @@ def quiet_until_s(
 
     It may not send before these messages have left. A half-duplex radio also divides its awake time
     into equal shares, one for each link on which it sends or receives, and one that stays free. A
-    link uses at most its share of each of its two radios. So messages never wait long at such a
-    radio, and a receiver does not have to report its progress to a sender.
+    link uses at most its share of each of its two radios: between two messages each is awake for as
+    many air times as it has shares. So messages never wait long at such a radio, and a receiver
+    does not have to report its progress to a sender.
 
     Args:
         clock: of the sender.
@@ -31,14 +32,15 @@ def quiet_until_s(
         stamps: receiver and stamp of each message.
     """
     hardware, until_s = clock.hardware, clock.timeline.radio_free_s
-    own = _shares(schedule, sender, place) / hardware.duty_cycle.awake_part
     for receiver, stamp in stamps:
-        listens = hardware.links[receiver].listens
-        times = max(
-            own if hardware.is_half_duplex else 1.0,
-            1.0 if listens is None else _shares(schedule, receiver, place) / listens,
-        )
-        until_s = max(until_s, stamp.start_s + times * stamp.air_s)
+        ends = []  # half-duplex ones of the link: when they are awake, and which device it is
+        if hardware.is_half_duplex:
+            ends.append((hardware.duty_cycle, sender))
+        if (listens := hardware.links[receiver].listens) is not None:
+            ends.append((listens, receiver))
+        for awake, device in ends:
+            share_s = _shares(schedule, device, place) * stamp.air_s
+            until_s = max(until_s, awake.after(stamp.start_s, share_s))
     return until_s
 
 
