@@ -13,7 +13,7 @@ from edgesim.assembly.studied_scenario import StudiedScenario, studied_scenario
 from edgesim.costs.memory import MemoryModel
 from edgesim.costs.memory_table import MemoryTable
 from edgesim.data.shape import DataShape
-from edgesim.errors import ScenarioError
+from edgesim.errors import OwnCodeError, ScenarioError
 from edgesim.gossip.optional_members import for_device, parts_of_devices
 from edgesim.hardware.profiles import DeviceProfile
 from edgesim.scenario.model import ModelSection
@@ -202,7 +202,10 @@ def _largest_batch(scenario: Scenario, original: StudiedScenario) -> int | None:
     def fits(batch_size: int) -> bool:
         data = scenario.data.model_copy(update={"batch_size": batch_size})
         changed = scenario.model_copy(update={"data": data})
-        studied = studied_scenario(changed, shape, original.schedule)
+        try:
+            studied = studied_scenario(changed, shape, original.schedule)
+        except (OwnCodeError, ValueError):  # norms of a model refuse a batch with too few values
+            return False
         return all(
             memory_of_device(studied, edges, message_bytes, device).total <= there
             for there, edges, device in needy

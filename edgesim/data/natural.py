@@ -140,6 +140,8 @@ def _check_owners(owners: NDArray[Any], split: str) -> None:
         is_missing = np.array([owner is None or owner != owner for owner in owners], bool)
     else:
         is_missing = owners != owners  # NaN, and times that are none
+    if _kind_of(owners) == "text":
+        is_missing |= owners == ""
     if is_missing.any():
         raise PartitionError(
             f"{_COLUMN}: {split} sample {is_missing.argmax()} has no owner; name one, or remove "

@@ -125,6 +125,8 @@ NAN, NOT_A_TIME = float("nan"), np.datetime64("nat")
         np.array([1.0, NAN, 2.0]),
         np.array(["a", None, "b"], object),
         np.array(["a", NAN, "b"], object),
+        np.array(["a", "", "b"], object),
+        np.array(["a", "", "b"]),
         np.array(["2020-01-01", NOT_A_TIME, "2020-01-02"], "datetime64[D]"),
     ],
 )

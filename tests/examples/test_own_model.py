@@ -7,6 +7,7 @@ import pytest
 from runs_of_examples import EXAMPLES, FREE, INT8, console, resume, train, train_and_kill
 from small_fleets import assert_same_bits
 
+from edgesim.assembly.budget import check_memory
 from edgesim.assembly.preparation import prepare
 from edgesim.errors import OwnCodeError, ScenarioError
 from edgesim.fleet.run import run_scenario
@@ -206,6 +207,15 @@ def test_a_last_batch_of_one_sample_is_tried_before_a_run(tmp_path):
 def test_a_last_batch_that_no_device_reaches_is_not_tried(tmp_path):
     rounds = "training={rounds: 3, optimizer: {lr: 0.05}}"
     prepare(rows_and("norm_of_batch", "Rows", tmp_path, rounds))
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_a_norm_that_refuses_one_sample_does_not_hide_that_memory_is_short(tmp_path, precision):
+    """The search for a batch that fits comes to one sample, of which the norm has no deviation."""
+    tiny = "fleet.devices=[{profile: gap9, count: 3, memory_mib: 0.001}]"
+    bits = f"model.precision={precision}"
+    with pytest.raises(ScenarioError, match="a smaller model, or devices with more memory"):
+        check_memory(rows_and("norm_of_batch", "Rows", tmp_path, tiny, bits, samples=42))
 
 
 def test_what_torch_alone_raises_in_a_run_is_an_error_of_the_model(tmp_path):
