@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, redirect_stderr
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
+from edgesim.api.full_precision import copy_values_, in_full_precision
 from edgesim.api.origin import Origin, data_of
 from edgesim.assembly.build import Compute, choose_compute, make_flat_model, make_model
 from edgesim.assembly.start_files import read_start
@@ -169,8 +170,9 @@ class TrainedModel:
         _check_suffix(path, (PROGRAM,))
         if self._origin.scenario.model.precision == "int8":
             raise NoProgramError(
-                f"{self.place}: the kernels of 8-bit layers can't be part of a program; save its "
-                "values in a file that ends in .pt"
+                f"{self.place}: the kernels of 8-bit layers can't be part of a program; take fp32 "
+                "layers with the same values (in Python full_precision(), on the command line "
+                "--full-precision), or save its values in a file that ends in .pt"
             )
         dtype = getattr(torch, self._origin.data.input_dtype)
         # A batch of one would fix the size of batches. No sample of the fleet is in the file.
@@ -186,6 +188,26 @@ class TrainedModel:
             ) from error
         with _writer(path) as file:
             torch.export.save(program, file, extra_files={ABOUT_PROGRAM: json.dumps(self._about())})
+
+    def full_precision(self) -> TrainedModel:
+        """The model with fp32 layers in place of 8-bit ones, which can be written as a program.
+
+        It has the same values. Inputs, weights and activations are no longer rounded to 8 bits, so
+        its figures differ a little: see `evaluate`. A model that is in fp32 is given as it is.
+
+        Raises:
+            ScenarioError, DataError: the model can't be made any more.
+        """
+        origin = self._origin
+        if origin.scenario.model.precision == "fp32":
+            return self
+        scenario = in_full_precision(origin.scenario)
+        made_of = scenario, origin.data, _compute_here(scenario), origin.start
+        module = _inner(make_model(*made_of))
+        copy_values_(self.module, module)
+        _let_dropout_draw(module)
+        flat, origin = make_flat_model(*made_of), replace(origin, scenario=scenario)
+        return TrainedModel(module.eval(), self.device, self.place, flat, origin)
 
     def _about(self) -> dict[str, Any]:
         """How images become inputs, and where the model comes from."""

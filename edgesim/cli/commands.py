@@ -282,7 +282,7 @@ def export(
         typer.Argument(
             metavar="FILE",
             help="File to write. NAME.pt: the values, for torch.load; NAME.pt2: a program of "
-            "torch.export, which runs without edgesim (not of 8-bit models).",
+            "torch.export, which runs without edgesim (of 8-bit models with --full-precision).",
         ),
     ],
     device: Annotated[
@@ -291,6 +291,12 @@ def export(
             metavar="DEVICE", help="Number or name of a device; default: the averaged model."
         ),
     ] = None,
+    full_precision: Annotated[
+        bool,
+        typer.Option(
+            "--full-precision", help="Put an 8-bit model's values into layers that compute in fp32."
+        ),
+    ] = False,
 ) -> None:
     """Write the trained model of a finished run to a file.
 
@@ -299,7 +305,7 @@ def export(
     with uncollected():
         from edgesim.cli.export import write_model
 
-    show(write_model(run, file, device), _out)
+    show(write_model(run, file, device, full_precision=full_precision), _out)
 
 
 @app.command(short_help="Say whether two runs have the same bits, and where they part.")

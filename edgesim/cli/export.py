@@ -26,13 +26,16 @@ _DIFFERENT = (
 )
 
 
-def write_model(place: str, file: Path, device: str | None) -> Table:
+def write_model(
+    place: str, file: Path, device: str | None, *, full_precision: bool = False
+) -> Table:
     """Write the model, evaluate it once more if the data are there, and give what was written.
 
     Args:
         place: directory of the run, or its URI.
         file: to write: a program if its name ends in `.pt2`, else the model's values.
         device: number or name of the device; None: the averaged model.
+        full_precision: whether a model in 8 bits gets fp32 layers with the same values.
 
     Raises:
         EdgesimError: see `edgesim.api.trained`.
@@ -42,6 +45,9 @@ def write_model(place: str, file: Path, device: str | None) -> Table:
         warnings.simplefilter("ignore", UnfinishedRunWarning)
         run = load_run(place)
     model = trained_model(run, device)
+    has_other_layers = full_precision and run.scenario.model.precision == "int8"
+    if has_other_layers:
+        model = model.full_precision()
     figures, is_same = _figures(run, model)
     if is_program:
         model.export(file)
@@ -50,7 +56,11 @@ def write_model(place: str, file: Path, device: str | None) -> Table:
         model.save(file)
         reader = f'torch.load("{file}", weights_only=True)["state_dict"]'
     rows = [
-        ("model", "averaged" if device is None else f"of device {device}"),
+        (
+            "model",
+            ("averaged" if device is None else f"of device {device}")
+            + (", in fp32 layers" if has_other_layers else ""),
+        ),
         ("parameters", f"{model.num_parameters:,}"),
         ("shape of an input", f"{tuple(model.input_shape)}"),
         *_scaling(model),
@@ -58,7 +68,7 @@ def write_model(place: str, file: Path, device: str | None) -> Table:
         ("file", f"{file} ({file.stat().st_size / 1e6:.2f} MB)"),
         ("read it with", reader),
     ]
-    notes = () if is_same else (_DIFFERENT,)
+    notes = () if is_same or has_other_layers else (_DIFFERENT,)
     return Table(f"{place}: its trained model", ("", ""), tuple(rows), notes)
 
 

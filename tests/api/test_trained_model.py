@@ -58,10 +58,20 @@ class Net(nn.Module):
     def forward(self, x):
         return self.head(self.drop(self.norm(self.frozen(x.flatten(1)))) + self.shift)
 
+def signals(input_shape, num_classes):
+    return nn.Sequential(
+        nn.Flatten(2), nn.Conv1d(1, 8, 5, padding=2), nn.BatchNorm1d(8), nn.ReLU(),
+        nn.MaxPool1d(2), nn.Conv1d(8, 8, 3, padding=1), nn.BatchNorm1d(8), nn.ReLU(),
+        nn.Flatten(), nn.Dropout(0.1), nn.Linear(256, num_classes),
+    )
+
 class Large(nn.Sequential):
     def __init__(self, input_shape, num_classes):
         super().__init__(nn.Flatten(), nn.Linear(64, 16_384), nn.ReLU(), nn.Linear(16_384, 10))
 """
+
+
+OWN_NAMES = {"large": "Large", "signals": "signals"}
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +82,8 @@ def run_of(tmp_path_factory):
 
     def get(name):
         if name not in made:
-            own = {"name": f"{folder}/own.py:{'Large' if name == 'large' else 'Net'}"}
+            own = {"name": f"{folder}/own.py:{OWN_NAMES.get(name, 'Net')}"}
+            own |= {"precision": "int8"} if name == "signals" else {}
             out = folder / name.replace(", ", "-")
             model = MODELS.get(name, own)
             with warnings.catch_warnings():
@@ -258,6 +269,35 @@ def test_eight_bits_are_no_program(run_of, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("name", ["int8", "int8, random", "signals"])
+def test_a_model_in_8_bits_can_leave_as_one_in_fp32(run_of, tmp_path, name):
+    """The same function but for the rounding; its values fit the class as it is."""
+    in_8_bits = edgesim.trained_model(run_of(name), 1)
+    model = in_8_bits.full_precision()
+    kinds = {type(layer).__module__ for layer in model.module.modules()}
+    assert not any(kind.startswith("edgesim.quant") for kind in kinds)
+    assert model.full_precision() is model
+    model.export(tmp_path / "model.pt2")
+    program = torch.export.load(tmp_path / "model.pt2").module()
+    for inputs, _ in in_8_bits.test_batches():
+        wanted, given = in_8_bits.module(inputs), model.module(inputs)
+        torch.testing.assert_close(program(inputs), given)
+        # In 8 bits activations are clipped to their running ranges, so lengths differ.
+        assert torch.cosine_similarity(given.flatten(), wanted.flatten(), dim=0) > 0.97
+    assert in_8_bits.evaluate() == edgesim.trained_model(run_of(name), 1).evaluate()
+
+
+def test_a_batch_norm_gets_its_statistics_back(run_of, tmp_path):
+    model = edgesim.trained_model(run_of("signals"), 0)
+    model.full_precision().save(tmp_path / "model.pt")
+    values = torch.load(tmp_path / "model.pt", weights_only=True)["state_dict"]
+    norm, own = model.module[2], torch.nn.BatchNorm1d(8).eval()
+    own.load_state_dict({key.removeprefix("2."): v for key, v in values.items() if key[:2] == "2."})
+    x = torch.randn(5, 8, 64)
+    wanted = norm.gamma[:, None] * (x - norm.running_mean[:, None]) * norm.running_scale[:, None]
+    torch.testing.assert_close(own(x), wanted + norm.beta[:, None], rtol=1e-4, atol=1e-5)
+
+
 def test_what_can_not_be_given_is_said(run_of, tmp_path):
     run = run_of("batch")
     with pytest.raises(NoModelError, match="has no device 3; its devices are 0 to 2"):
@@ -368,6 +408,14 @@ def test_the_command_says_what_it_has_written(run_of, tmp_path, monkeypatch, cap
     assert f"{accuracy:.4f}; in the run's last evaluation {accuracy:.4f}" in printed
     assert "of device 1" in printed
     assert torch.load(file, weights_only=True)["device"] == 1
+
+
+def test_the_command_gives_a_model_in_8_bits_fp32_layers(run_of, tmp_path, monkeypatch, capsys):
+    file, place = tmp_path / "model.pt2", run_of("int8").place
+    printed = exported(monkeypatch, capsys, place, str(file), "--full-precision")
+    assert "averaged, in fp32 layers" in printed
+    assert "The figures are not those of the run" not in printed
+    assert torch.export.load(file).module()(torch.zeros(5, 1, 8, 8)).shape == (5, 10)
 
 
 def test_the_command_writes_programs(run_of, tmp_path, monkeypatch, capsys):

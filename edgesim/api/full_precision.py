@@ -1,0 +1,54 @@
+"""A model that was trained in 8 bits, in layers that compute in fp32 with the same values."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from edgesim.quant.norms import QuantizedRangeBatchNorm
+from edgesim.scenario.schema import Scenario
+
+
+def in_full_precision(scenario: Scenario) -> Scenario:
+    """A scenario with the same model in fp32: its norm and gate are those of 8 bits."""
+    section = scenario.model
+    changed = section.model_dump() | {"precision": "fp32", "quantization": None}
+    if isinstance(section.name, str):  # a model of one's own has norms of its own
+        changed |= {"norm": section.norm_used, "gate": section.gate_used}
+    return scenario.model_copy(update={"model": type(section)(**changed | {"name": section.name})})
+
+
+@torch.no_grad()
+def copy_values_(source: nn.Module, target: nn.Module) -> None:
+    """Give a module in fp32 the values of the same module in 8 bits.
+
+    Ranges of activations have no counterpart. A Range BatchNorm that stands for a batch norm
+    becomes one with the same output: its running scale is 1 / sqrt(variance + epsilon).
+
+    Args:
+        source: with 8-bit layers.
+        target: as its constructor gives it.
+
+    Raises:
+        KeyError: a tensor of the target has no counterpart.
+    """
+    tensors = (
+        *source.named_parameters(remove_duplicate=False),
+        *source.named_buffers(remove_duplicate=False),
+    )
+    values, layers = dict(tensors), dict(source.named_modules(remove_duplicate=False))
+    for name, module in target.named_modules():
+        norm = layers.get(name)
+        if isinstance(norm, QuantizedRangeBatchNorm) and isinstance(
+            module, nn.BatchNorm1d | nn.BatchNorm2d
+        ):
+            assert module.running_mean is not None, "others stay in fp32"
+            assert module.running_var is not None
+            module.weight.copy_(norm.gamma)
+            module.bias.copy_(norm.beta)
+            module.running_mean.copy_(norm.running_mean)
+            module.running_var.copy_(norm.running_scale**-2 - module.eps)
+            continue
+        for own in (module.named_parameters(recurse=False), module.named_buffers(recurse=False)):
+            for key, tensor in own:
+                tensor.copy_(values[f"{name}.{key}" if name else key])
