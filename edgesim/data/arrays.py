@@ -163,8 +163,12 @@ def dataset_of(name: str, made: object) -> Dataset | ArrayDataset:
         raise DataError(f"{name}: num_classes is {num_classes!r}; it must be a whole number from 1")
     if labels.dtype == np.int64 and not 0 <= labels.min() <= labels.max() < num_classes:
         least, largest = labels.min(), labels.max()
-        fits = least > 0 and largest - least < num_classes
-        first = f"subtract {least} from all of them, or " if fits else ""
+        first = ""
+        if least and largest - least < num_classes:
+            move = f"subtract {least} from" if least > 0 else f"add {-least} to"
+            first = f"{move} all of them, or "
+        elif not least:
+            first = f"set num_classes: {largest + 1}, or "
         raise DataError(
             f"{name}: targets go from {least} to {largest}; whole numbers are classes, here from 0 "
             f"to {num_classes - 1}; {first}give targets of a regression as floats"

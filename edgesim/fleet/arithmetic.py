@@ -49,7 +49,7 @@ def compile_kernels(prepared: PreparedRun, compute: Compute, view: View) -> None
     """
     model = make_flat_model(prepared.scenario, prepared.data, compute, prepared.start)
     seed_dropout_(model.model, 0)
-    doing = "compiling integer kernels, once on a machine: some tens of seconds"
+    doing = "integer kernels, which the first run on a machine compiles: some tens of seconds"
     if not view.console.is_terminal:  # where no stage is shown
         say(view.console, doing)
     view.stage(doing)

@@ -98,8 +98,20 @@ def candidates(scenario: Scenario, costs: IterationCosts) -> Iterator[Candidate]
         yield Candidate((faster,))
     yield from _wider_link(costs)
     yield from _faster_devices(scenario, costs)
-    if scenario.fleet.duty_cycle is not None:
-        yield Candidate(("fleet.duty_cycle=null",))
+    yield from _sleepless(scenario)
+
+
+def _sleepless(scenario: Scenario) -> Iterator[Candidate]:
+    """Devices that are always awake, if some sleep."""
+    settings = ["fleet.duty_cycle=null"] if scenario.fleet.duty_cycle is not None else []
+    if not isinstance(scenario.fleet.devices, int):
+        settings += [
+            f"fleet.devices.{place}.duty_cycle=null"
+            for place, group in enumerate(scenario.fleet.devices)
+            if group.duty_cycle is not None
+        ]
+    if settings:
+        yield Candidate(tuple(settings))
 
 
 def profile_candidates(costs: IterationCosts) -> Iterator[Candidate]:

@@ -148,7 +148,7 @@ def test_the_time_of_a_run_begins_when_kernels_are_compiled(tmp_path, monkeypatc
 def test_a_pipe_is_told_that_kernels_are_compiled(tmp_path):
     said = io.StringIO()
     compile_kernels(prepared(tmp_path), PLAIN, PlainView(Console(file=said)))
-    assert said.getvalue().startswith("compiling integer kernels, once on a machine")
+    assert said.getvalue().startswith("integer kernels, which the first run on a machine")
 
 
 def test_auto_is_a_run_with_the_averaging_rate_that_was_found(tmp_path):

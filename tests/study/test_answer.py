@@ -306,6 +306,19 @@ def test_fewer_messages_are_advised_at_free_pace_but_not_free_pace_that_has_hard
     assert any("one_peer" in setting or "local_steps" in setting for (setting,) in settings)
 
 
+def test_devices_that_sleep_could_be_awake(tmp_path):
+    """Those with a duty cycle of their own, and those with the fleet's."""
+    sleeps = "duty_cycle: {period_s: 1, awake_s: 0.1}"
+    own = f"fleet.devices=[{{profile: raspberry-pi-4b, count: 3}}, {{profile: gap9, {sleeps}}}]"
+    both = ("fleet.duty_cycle={period_s: 1, awake_s: 0.5}", own)
+    for overrides, settings in (
+        ((own,), "fleet.devices.1.duty_cycle=null"),
+        (both, "fleet.duty_cycle=null fleet.devices.1.duty_cycle=null"),
+    ):
+        text = " ".join(answer_lines(answered(tmp_path, "model.precision=int8", *overrides), 200))
+        assert settings in " ".join(text.split())
+
+
 SLEEPING = ("fleet.profile=raspberry-pi-4b", "fleet.duty_cycle={period_s: 9, awake_s: 3}")
 
 
