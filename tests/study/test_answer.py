@@ -329,6 +329,16 @@ def test_a_short_training_in_which_nobody_falls_asleep_is_not_charged_for_sleep(
     assert "sleep" not in said(sleeping)["limits"]
 
 
+@pytest.mark.parametrize(("rounds", "is_said"), [(5, False), (500, True)])
+def test_how_long_a_battery_lasts_is_said_of_sleepers_too(tmp_path, rounds, is_said):
+    """Of a training of many cycles; in a short one the sleep is no measure of later rounds."""
+    cycle = "fleet.duty_cycle={period_s: 0.1, awake_s: 0.05}"
+    battery = "fleet.devices=[{profile: raspberry-pi-4b, count: 4, battery_wh: 7}]"
+    length = f"training={{rounds: {rounds}, optimizer: {{lr: 0.05}}}}"
+    answer = answered(tmp_path, battery, cycle, length)
+    assert ("when full it lasts" in said(answer)["batteries"]) == is_said
+
+
 @pytest.mark.parametrize(("epochs", "is_short"), [(1, True), (100_000, False)])
 def test_sleep_in_a_training_of_few_cycles_is_said_to_be_a_mean(tmp_path, epochs, is_short):
     """A run of few rounds may end before anybody falls asleep, and take a third of the mean."""

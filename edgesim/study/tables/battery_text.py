@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from edgesim.study.answer import Answer
+from edgesim.study.steady_state import SLEEPS
 from edgesim.study.tables.kinds import Names
 from edgesim.study.tables.units import brief, least_watt_hours, percent, watt_hours
 
@@ -18,9 +19,8 @@ def batteries_text(answer: Answer) -> str:
     if not early:
         worst = max(lives, key=lambda life: life.used)
         rest = "" if len(lives) == 1 else f", the most of {len(lives):,}"
-        state = answer.costs.steady_state
         goes_on = f"; when full it lasts {brief(worst.seconds, 's')}"
-        if state is not None and state.is_whole and state.longest_sleep_cycle_s:
+        if not _is_typical(answer):
             goes_on = ""  # later rounds may have more sleep or less
         return (
             f"last to the end; {names.one(worst.device)} needs {percent(round(worst.used, 3))} of "
@@ -43,6 +43,14 @@ def batteries_text(answer: Answer) -> str:
             text += f", up to {least_watt_hours(most_j)}"
     lasting = len(lives) - len(early)
     return text + (f"; {lasting:,} last" if lasting else "")
+
+
+def _is_typical(answer: Answer) -> bool:
+    """Whether the training has about as much sleep as a longer one."""
+    state, seconds = answer.costs.steady_state, answer.training.seconds
+    if state is None or not state.is_whole or seconds is None:
+        return True
+    return seconds >= SLEEPS * state.longest_sleep_cycle_s
 
 
 def _reserve(answer: Answer) -> str:
