@@ -167,9 +167,12 @@ def other_rows_table() -> str:
     targets: dict[str, str] = {}
     for cell in _read(OTHER_ROWS)["cells"]:
         row, last = cell["row"], cell["evaluations"][-1]
+        epochs = round(last["epoch"])
         assert cell["finished"], row
+        assert epochs in OTHER_LENGTHS, row
+        assert epochs not in found.get(row, {}), f"{row} has two trainings"
         averaged, authors = 100 * last["averaged"], 100 * last["as_the_authors"]
-        found.setdefault(row, {})[round(last["epoch"])] = Accuracies(averaged, authors)
+        found.setdefault(row, {})[epochs] = Accuracies(averaged, authors)
         (target,) = (
             one.scenario.paper.accuracy
             for one in _sweep(cell["command"].split()[2]).cells

@@ -16,9 +16,15 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
-from edgesim.api.full_precision import copy_values_, in_full_precision
+from edgesim.api.full_precision import in_full_precision, with_values
 from edgesim.api.origin import Origin, data_of
-from edgesim.assembly.build import Compute, choose_compute, make_flat_model, make_model
+from edgesim.assembly.build import (
+    Compute,
+    choose_compute,
+    flat_model_of,
+    make_flat_model,
+    make_model,
+)
 from edgesim.assembly.start_files import read_start
 from edgesim.code_version import CodeVersion, code_version
 from edgesim.data.batches import passes_over
@@ -193,20 +199,31 @@ class TrainedModel:
         """The model with fp32 layers in place of 8-bit ones, which can be written as a program.
 
         It has the same values. Inputs, weights and activations are no longer rounded to 8 bits, so
-        its figures differ a little: see `evaluate`. A model that is in fp32 is given as it is.
+        its figures differ: see `evaluate`. Of a model of one's own it is the module that its
+        constructor gives, but for EvoNorm-S0, which 8 bits make a Range EvoNorm. A model that is
+        in fp32 is given as it is.
 
         Raises:
             ScenarioError, DataError: the model can't be made any more.
+            NoModelError: a value has no counterpart in 8 bits.
         """
         origin = self._origin
         if origin.scenario.model.precision == "fp32":
             return self
         scenario = in_full_precision(origin.scenario)
-        made_of = scenario, origin.data, _compute_here(scenario), origin.start
-        module = _inner(make_model(*made_of))
-        copy_values_(self.module, module)
+        compute = _compute_here(scenario)
+        model = make_model(scenario, origin.data, compute)  # all its values are replaced
+        try:
+            module = with_values(self.module, _inner(model))
+        except KeyError as error:
+            raise NoModelError(f"{self.place}: its 8-bit model has no {error.args[0]}") from error
+        if isinstance(model, OwnModel):
+            model.inner = deepcopy(module)
+        else:
+            model = deepcopy(module)
+        flat = flat_model_of(model, scenario, compute)
+        origin = replace(origin, scenario=scenario, start=None)
         _let_dropout_draw(module)
-        flat, origin = make_flat_model(*made_of), replace(origin, scenario=scenario)
         return TrainedModel(module.eval(), self.device, self.place, flat, origin)
 
     def _about(self) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from edgesim.assembly.studied_scenario import StudiedScenario, studied_scenario
 from edgesim.costs.memory import MemoryModel
 from edgesim.costs.memory_table import MemoryTable
 from edgesim.data.shape import DataShape
-from edgesim.errors import OwnCodeError, ScenarioError
+from edgesim.errors import EdgesimError, OwnCodeError, ScenarioError
 from edgesim.gossip.optional_members import for_device, parts_of_devices
 from edgesim.hardware.profiles import DeviceProfile
 from edgesim.scenario.model import ModelSection
@@ -199,13 +199,18 @@ def _largest_batch(scenario: Scenario, original: StudiedScenario) -> int | None:
     needy = _neediest(original, device_profiles(scenario))
     message_bytes = _message_bytes(studied_scenario(scenario, shape, original.schedule))
 
-    def fits(batch_size: int) -> bool:
+    def fits(batch_size: int) -> bool | None:
+        """None: a norm of the model refuses so few values."""
         data = scenario.data.model_copy(update={"batch_size": batch_size})
         changed = scenario.model_copy(update={"data": data})
         try:
             studied = studied_scenario(changed, shape, original.schedule)
-        except (OwnCodeError, ValueError):  # norms of a model refuse a batch with too few values
-            return False
+        except EdgesimError as error:
+            if not isinstance(error, OwnCodeError):
+                raise
+            return None
+        except ValueError:
+            return None
         return all(
             memory_of_device(studied, edges, message_bytes, device).total <= there
             for there, edges, device in needy
@@ -213,11 +218,14 @@ def _largest_batch(scenario: Scenario, original: StudiedScenario) -> int | None:
 
     if fits(scenario.data.batch_size):
         return scenario.data.batch_size
-    low, high = 0, scenario.data.batch_size
+    low, high, largest = 0, scenario.data.batch_size, None
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low or None
+        if (is_enough := fits(middle)) is False:
+            high = middle
+        else:
+            low, largest = middle, middle if is_enough else largest
+    return largest
 
 
 def _neediest(

@@ -262,8 +262,12 @@ def make_flat_model(
     scenario: Scenario, data: ImageForm, compute: Compute, start: StartValues | None = None
 ) -> FlatModel:
     """The initial model, the same on all devices, as `make_model` makes it."""
+    return flat_model_of(make_model(scenario, data, compute, start), scenario, compute)
+
+
+def flat_model_of(model: nn.Module, scenario: Scenario, compute: Compute) -> FlatModel:
+    """A model that `make_model` made, which must not be used otherwise from now on."""
     device, task = open_device(compute.accelerator), make_task(scenario)
-    model = make_model(scenario, data, compute, start)
     if isinstance(model, OwnModel):
         return FlatModel(model, device, model.around_step, task)
     return FlatModel(model, device, task=task, keeps_parameters=True)

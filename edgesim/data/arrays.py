@@ -167,8 +167,8 @@ def dataset_of(name: str, made: object) -> Dataset | ArrayDataset:
         if least and largest - least < num_classes:
             move = f"subtract {least} from" if least > 0 else f"add {-least} to"
             first = f"{move} all of them, or "
-        elif not least:
-            first = f"set num_classes: {largest + 1}, or "
+        elif not least and largest < _MOST_CLASSES:
+            first = f"let num_classes of the dataset be {largest + 1}, or "
         raise DataError(
             f"{name}: targets go from {least} to {largest}; whole numbers are classes, here from 0 "
             f"to {num_classes - 1}; {first}give targets of a regression as floats"

@@ -137,11 +137,11 @@ def held_out_by_owner(
 def _check_owners(owners: NDArray[Any], split: str) -> None:
     """Refuse missing owners, and owners that can't be put in order."""
     if owners.dtype.kind == "O":
-        is_missing = np.array([owner is None or owner != owner for owner in owners], bool)
+        is_missing = np.array([_is_missing(owner) for owner in owners], bool)
+    elif owners.dtype.kind in "US":
+        is_missing = np.char.str_len(np.char.strip(owners)) == 0
     else:
         is_missing = owners != owners  # NaN, and times that are none
-    if _kind_of(owners) == "text":
-        is_missing |= owners == ""
     if is_missing.any():
         raise PartitionError(
             f"{_COLUMN}: {split} sample {is_missing.argmax()} has no owner; name one, or remove "
@@ -153,6 +153,12 @@ def _check_owners(owners: NDArray[Any], split: str) -> None:
         )
     if owners.dtype.kind not in "biufSUMO" or isinstance(owners[0], dict | list | np.ndarray):
         raise PartitionError(f"{_COLUMN} must hold text, numbers or times")
+
+
+def _is_missing(owner: object) -> bool:
+    if isinstance(owner, str | bytes):
+        return not owner.strip()
+    return owner is None or owner != owner  # NaN
 
 
 def _kind_of(owners: NDArray[Any]) -> str:

@@ -133,6 +133,7 @@ class Timeline:
         last_arrival_s: arrival time of the newest message of each edge.
         reckoning: `OF_FLEET` if the clock has the fleet's time. Else the device was absent, and no
             message has told it that time since; clocks of one number have waited for each other.
+        known: numbers that it had since its absence; it takes none of them twice.
     """
 
     hardware: Hardware
@@ -142,6 +143,7 @@ class Timeline:
     radio_free_s: float = 0.0
     last_arrival_s: dict[tuple[int, int], float] = field(default_factory=dict)
     reckoning: int = OF_FLEET
+    known: set[int] = field(default_factory=set)
     _compute_s: float = 0.0
 
     def step_s(self, work: Work, round_index: int) -> float:
@@ -200,6 +202,14 @@ class Timeline:
             reckoning=self.reckoning,
         )
 
+    def be_absent(self, number: int) -> None:
+        """Let the fleet's time pass.
+
+        Args:
+            number: of the clock's reckoning from now on; each absence in the fleet has its own.
+        """
+        self.reckoning, self.known = number, {number}
+
     def end_round(self, arrived: Sequence[tuple[int, Stamp]]) -> RoundTime:
         """Wait for the messages of the round.
 
@@ -222,7 +232,8 @@ class Timeline:
     def _learn_time(self, stamps: Sequence[Stamp]) -> float:
         """Take over the time of others who know better; returns until when the device was away.
 
-        The fleet's time is best, then the latest; of a pair of clocks one is later at most.
+        The fleet's time is best, then the latest. A number that was taken over before is of clocks
+        that have waited for each other ever since, so that they can't be ahead for another reason.
         """
         if self.reckoning == OF_FLEET:
             return 0.0
@@ -230,10 +241,11 @@ class Timeline:
         if not told:
             ahead = [stamp for stamp in stamps if stamp.handed_s > self.now_s]
             latest = max(ahead, key=lambda s: (s.handed_s, s.reckoning), default=None)
-            if latest is None or latest.reckoning == self.reckoning:
+            if latest is None or latest.reckoning in self.known:
                 return 0.0
             told = [stamp for stamp in ahead if stamp.reckoning == latest.reckoning]
         self.reckoning = told[0].reckoning
+        self.known = set() if self.reckoning == OF_FLEET else self.known | {self.reckoning}
         return min(stamp.first_bit_s for stamp in told)
 
     def listens_from_s(self, stamp: Stamp) -> float:
@@ -253,12 +265,13 @@ class Timeline:
             "radio_free_s": self.radio_free_s,
             "last_arrival_s": [[*edge, at_s] for edge, at_s in sorted(self.last_arrival_s.items())],
             "reckoning": self.reckoning,
+            "known": sorted(self.known),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue from a state that `state` returned."""
         self.now_s, self.radio_free_s = state["now_s"], state["radio_free_s"]
-        self.reckoning = state["reckoning"]
+        self.reckoning, self.known = state["reckoning"], set(state["known"])
         self.last_arrival_s = {
             (sender, receiver): at_s for sender, receiver, at_s in state["last_arrival_s"]
         }

@@ -28,7 +28,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 FORMAT_VERSION = 4
-"""Format of a run directory. 2: files have checksums; 3: rounds and messages have more columns."""
+"""Format of a run directory.
+
+2: files have checksums. 3: rounds and messages have more columns. 4: clocks say whose time they
+have.
+"""
 
 ABOUT = "run.json"
 """File with the format of the run directory and the digest of the run."""

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from edgesim.errors import EdgesimError
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 
 _MAGIC = b"\x89edgeCP\n"
 _FRAME = struct.Struct("<8sIQ32s")

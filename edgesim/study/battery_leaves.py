@@ -8,8 +8,10 @@ A device may leave in its turns alone, and leaves if its battery would not last 
 # t: rounds before the turn   n: devices   k: rounds of an exchange
 # L: energy of its last messages   B: battery
 
-A run goes by its costliest rounds so far. Here the costliest exchange has the longest wait, and the
-most bytes that are sent again, of those that the clocks counted.
+A run leaves out turns in which a device can't leave, since it was absent before or has nobody to
+hand over to; here each turn counts, so fleets with churn or changing graphs keep larger reserves
+than this says. A run goes by its costliest rounds so far. Here the costliest exchange has the
+longest wait, and the most bytes that are sent again, of those that the clocks counted.
 """
 
 from __future__ import annotations

@@ -282,7 +282,7 @@ class _Fleet:
         for device, clock in enumerate(self.clocks):
             if is_there(device, round_index) and not is_there(device, max(round_index - 1, 0)):
                 # It comes back, and has not waited for the others.
-                clock.reckoning = round_index * len(self.clocks) + device
+                clock.be_absent(round_index * len(self.clocks) + device)
             begin_s, before = clock.now_s, self._clock_events[device]
             step_s = clock.step(self.work(device, round_index), round_index)
             self._clock_events[device] = Event(device, None, begin_s, step_s, 0.0, before)

@@ -44,6 +44,7 @@ MODELS = {
 OWN = """
 import torch
 from torch import nn
+from edgesim.models import BatchNormReLU, EvoNormS0, RangeEvoNorm
 
 class Net(nn.Module):
     def __init__(self, input_shape, num_classes):
@@ -65,13 +66,21 @@ def signals(input_shape, num_classes):
         nn.Flatten(), nn.Dropout(0.1), nn.Linear(256, num_classes),
     )
 
+def norms(input_shape, num_classes):
+    return nn.Sequential(
+        nn.Conv2d(1, 8, 3, padding=1), EvoNormS0(8, groups=4),
+        nn.Conv2d(8, 8, 3, padding=1), RangeEvoNorm(8, groups=4, gate="sigmoid"),
+        nn.Conv2d(8, 8, 3, stride=2, padding=1), BatchNormReLU(8),
+        nn.Flatten(), nn.LayerNorm(128), nn.Linear(128, num_classes),
+    )
+
 class Large(nn.Sequential):
     def __init__(self, input_shape, num_classes):
         super().__init__(nn.Flatten(), nn.Linear(64, 16_384), nn.ReLU(), nn.Linear(16_384, 10))
 """
 
 
-OWN_NAMES = {"large": "Large", "signals": "signals"}
+OWN_NAMES = {"large": "Large", "signals": "signals", "norms": "norms"}
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +92,7 @@ def run_of(tmp_path_factory):
     def get(name):
         if name not in made:
             own = {"name": f"{folder}/own.py:{OWN_NAMES.get(name, 'Net')}"}
-            own |= {"precision": "int8"} if name == "signals" else {}
+            own |= {"precision": "int8"} if name in ("signals", "norms") else {}
             out = folder / name.replace(", ", "-")
             model = MODELS.get(name, own)
             with warnings.catch_warnings():
@@ -269,7 +278,7 @@ def test_eight_bits_are_no_program(run_of, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("name", ["int8", "int8, random", "signals"])
+@pytest.mark.parametrize("name", ["int8", "int8, random", "signals", "norms"])
 def test_a_model_in_8_bits_can_leave_as_one_in_fp32(run_of, tmp_path, name):
     """The same function but for the rounding; its values fit the class as it is."""
     in_8_bits = edgesim.trained_model(run_of(name), 1)
@@ -285,6 +294,17 @@ def test_a_model_in_8_bits_can_leave_as_one_in_fp32(run_of, tmp_path, name):
         # In 8 bits activations are clipped to their running ranges, so lengths differ.
         assert torch.cosine_similarity(given.flatten(), wanted.flatten(), dim=0) > 0.97
     assert in_8_bits.evaluate() == edgesim.trained_model(run_of(name), 1).evaluate()
+
+
+def test_a_fleet_that_began_with_8_bit_values_can_leave_in_fp32_too(run_of, tmp_path):
+    edgesim.trained_model(run_of("signals")).save(tmp_path / "start.pt")
+    model = run_of("signals").scenario.model.model_dump() | {"start_from": tmp_path / "start.pt"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", edgesim.ScenarioWarning)
+        run = edgesim.run("quickstart", out=tmp_path / "run", inline=True, model=model, **SMALL)
+    in_8_bits = edgesim.trained_model(run)
+    full = in_8_bits.full_precision().evaluate()
+    assert full.loss == pytest.approx(in_8_bits.evaluate().loss, rel=0.2)
 
 
 def test_a_batch_norm_gets_its_statistics_back(run_of, tmp_path):

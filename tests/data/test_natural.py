@@ -126,7 +126,8 @@ NAN, NOT_A_TIME = float("nan"), np.datetime64("nat")
         np.array(["a", None, "b"], object),
         np.array(["a", NAN, "b"], object),
         np.array(["a", "", "b"], object),
-        np.array(["a", "", "b"]),
+        np.array(["a", " ", "b"]),
+        np.array([b"a", b"", b"b"]),
         np.array(["2020-01-01", NOT_A_TIME, "2020-01-02"], "datetime64[D]"),
     ],
 )

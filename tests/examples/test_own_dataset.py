@@ -308,7 +308,10 @@ def test_classes_that_begin_at_one_are_told_of(tmp_path):
     path.write_text(f"{path.read_text()}        self.num_classes = 2\n")
     with pytest.raises(EdgesimError, match=r"go from 1 to 2; .* from 0 to 1; subtract 1 from all"):
         prepared(*given, iid)
-    for change, remedy in (("targets - 1", "add 1 to all of them"), ("targets", "num_classes: 2")):
+    for change, remedy in (
+        ("targets - 1", "add 1 to all of them"),
+        ("targets", "num_classes of the dataset be 2"),
+    ):
         path.write_text(DATA.format(change=f"targets = {change}", column="np.ones(20)"))
         path.write_text(
             f"{path.read_text()}        self.num_classes = {1 + (change != 'targets')}\n"

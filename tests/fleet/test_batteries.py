@@ -179,6 +179,34 @@ def test_who_can_not_leave_in_its_next_turn_has_a_reserve_until_a_later_one(tmp_
     assert len(own) < 16, "it leaves"
 
 
+def test_a_successor_that_is_absent_has_a_reserve_for_the_rounds_of_its_leaver(tmp_path):
+    """Device 1 does the rounds of device 0 also while it is absent, and can't leave meanwhile."""
+    churn = (
+        "fleet.churn={leaves: [{device: 0, round: 4}], "
+        "absent: [{device: 1, from_round: 10, until_round: 44}]}"
+    )
+    settings = (*STILL, "training.rounds=60", churn, GOSSIPS["gradient push"])
+    for rounds_of_battery in (48, 60):
+        devices = fleet(None, rounds_of_battery, None, None)
+        graph = "topology.kind=directed_ring"
+        name = f"run{rounds_of_battery}"
+        run = train(tmp_path, name, *settings, "fleet.names=[]", devices, graph, inline=True)
+        rounds = pd.read_parquet(run.path / "rounds.parquet")
+        assert rounds[rounds["device"] == 1]["charge_left_j"].min() >= 0
+
+
+def test_without_a_further_turn_the_reserve_is_until_the_end(tmp_path):
+    """Device 1 has turns in rounds 1, 5, 9 and 13, and can't use the last."""
+    churn = "fleet.churn={absent: [{device: 1, from_round: 12, until_round: 13}]}"
+    settings = (*STILL, churn, GOSSIPS["gradient push"], "fleet.names=[]")
+    for number in (53.5, 57):  # of rounds, which cost here more than ROUND_WH
+        name, devices = f"run{number:g}", fleet(None, number, None, None)
+        run = train(tmp_path, name, *settings, devices, inline=True)
+        own = pd.read_parquet(run.path / "rounds.parquet").query("device == 1")
+        assert len(own) == 15, "it stays"
+        assert own["charge_left_j"].min() > 0
+
+
 def test_a_fleet_without_batteries_has_no_such_column(tmp_path):
     run = train(tmp_path, "run", fleet(None, None, None, None), inline=True)
     for name in ("rounds", "devices"):

@@ -38,7 +38,7 @@ def run(is_there, out_edges, slow=()):
         inboxes = [[] for _ in clocks]
         for i, clock in enumerate(clocks):
             if not is_there[r, i]:
-                clock.reckoning = r * n + i
+                clock.be_absent(r * n + i)
                 continue
             clock.step(STEP * (3 if i in slow else 1), r)
             for j in out_edges[i]:
@@ -103,6 +103,34 @@ def test_who_is_back_and_told_waits_for_a_slow_device(seed):
     assert np.nanmax(waits[:, 0]) < ON_AIR_S
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_where_nobody_has_the_fleets_time_waits_are_counted_again(seed):
+    """All come back in one round, from as many times, and stay; steps differ, so that they wait."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(3, 9))
+    edges = [[(i + 1) % n] for i in range(n)]
+    steps = rng.uniform(1, 3, (150, n))
+    clocks = [
+        Timeline(
+            Hardware(profile=profile(), links={edges[i][0]: link()}, is_half_duplex=False), 1, i
+        )
+        for i in range(n)
+    ]
+    for i, clock in enumerate(clocks):
+        clock.now_s = rng.uniform(0, 50)
+        clock.be_absent(int(rng.integers(100)) * n + i)
+    for r in range(150):
+        for i, clock in enumerate(clocks):
+            clock.step(Work(macs_fp32=int(1e9 * steps[r, i])), r)
+        ends = [clock.now_s for clock in clocks]
+        stamps = [clock.send((i, edges[i][0]), MESSAGE, r) for i, clock in enumerate(clocks)]
+        for i, clock in enumerate(clocks):
+            sender = (i - 1) % n
+            wait_s = clock.end_round([(sender, stamps[sender])]).wait_s
+            if r >= 60:
+                assert wait_s == pytest.approx(max(stamps[sender].arrival_s - ends[i], 0))
+
+
 def test_devices_that_nobody_tells_the_time_wait_for_each_other():
     """Two that came back at 10 s and 50 s are alone: the first round tells, then both are there."""
     clocks = [
@@ -110,7 +138,8 @@ def test_devices_that_nobody_tells_the_time_wait_for_each_other():
         for i in (0, 1)
     ]
     for clock, now_s, reckoning in zip(clocks, (10.0, 50.0), (7, 3), strict=True):
-        clock.now_s, clock.reckoning = now_s, reckoning
+        clock.now_s = now_s
+        clock.be_absent(reckoning)
     waits = []
     for r in range(3):
         for i, clock in enumerate(clocks):

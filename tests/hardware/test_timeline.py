@@ -98,7 +98,8 @@ def test_a_half_duplex_radio_that_is_free_receives_while_the_other_sends():
 def test_a_device_that_was_absent_has_not_waited_for_the_first_bit(is_half_duplex):
     """It steps for 1 s; the message of the fleet, which stands at 100 s, is on the air for 1 s."""
     own = hardware({0: link(), 1: link()}, is_half_duplex=is_half_duplex)
-    other, back = Timeline(own, 1, 1), Timeline(own, 1, 0, reckoning=8)
+    other, back = Timeline(own, 1, 1), Timeline(own, 1, 0)
+    back.be_absent(8)
     other.now_s = 100.0
     back.step(SECOND, 8)
     silent = back.end_round([])

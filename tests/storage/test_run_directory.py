@@ -43,7 +43,7 @@ def test_a_lock_whose_file_was_removed_meanwhile_holds_nothing(tmp_path, monkeyp
 def test_a_run_is_found_again_with_what_it_was_created_for(directory):
     again = RunDirectory.open_existing(begun(directory).place)
     about = again.read_json("run.json")
-    assert about == {"format": 3, "edgesim": about["edgesim"], "run_digest": "digest"}
+    assert about == {"format": FORMAT_VERSION, "edgesim": about["edgesim"], "run_digest": "digest"}
     assert again.run_digest == "digest"
     assert again.read_text("scenario.yaml") == "name: small\n"
     assert again.has("scenario.yaml")
@@ -110,7 +110,8 @@ class TestDirectoriesThatCannotBeGoneOnWith:
     def test_a_newer_format(self, run):
         about = {**run.read_json("run.json"), "format": FORMAT_VERSION + 1, "edgesim": "7.0"}
         run.write_json("run.json", about)
-        said = "written by a newer edgesim (7.0, format 4; this one reads 3); use the one"
+        formats = f"format {FORMAT_VERSION + 1}; this one reads {FORMAT_VERSION}"
+        said = f"written by a newer edgesim (7.0, {formats}); use the one"
         assert said in self.refusal(run)
 
     def test_an_older_format(self, run):

@@ -1,6 +1,6 @@
 """Lockstep: a round ends when the messages of all in-neighbours of that round are absorbed.
 
-A device leaves if its stay is over, or if its battery would not last until its next turn to leave.
+A device leaves if its stay is over, or if its battery would not last until a turn in which it can.
 It hands all its state to a neighbour, its successor, which takes its place (succession.py).
 """
 
@@ -82,7 +82,7 @@ class Lockstep:
     def must_leave(self) -> bool:
         """Whether the device has to leave after the round that was absorbed.
 
-        Its stay is over, or its battery would not last until its next turn.
+        Its stay is over, or its battery would not last until a turn in which it can leave.
         """
         participant, next_round = self._participant, self.round_index + 1
         schedule = participant.schedule
@@ -92,36 +92,47 @@ class Lockstep:
         end = schedule.presence.leave_round(self.index)
         if end is not None and next_round >= end:
             return True
-        if self._meter is None:
+        if self._meter is None or self._meter.timeline.hardware.profile.battery_j is None:
             return False
-        state = participant.gossip_state
-        copies = max(  # of edges that it has inherited, or will have used by then
-            len(copies_for_successor(state, participant.membership)),
-            most_copies(participant.algorithm, schedule, self.index),
-        )
-        last_bytes = state.x.nbytes * (1 + copies) + participant.outbox.sent.total
-        return not self._meter.lasts(*self._rounds_to_next_turn(next_round), last_bytes)
+        return not self._meter.lasts(*self._needs_until_next_turn(next_round))
 
-    def _rounds_to_next_turn(self, round_index: int) -> tuple[int, int]:
-        """Rounds with and without an exchange that the device does until it can leave again.
+    def _needs_until_next_turn(self, round_index: int) -> tuple[int, int, int]:
+        """What the device does until it can leave again.
 
         In a turn it can't leave if it was absent in the round before, or has nobody to hand over
-        to.
+        to. If it can in none that is left, it stays until the end of the run.
 
         Args:
             round_index: a turn, in which the device stays.
+
+        Returns:
+            Rounds with an exchange, rounds without one, and bytes that it sends if it leaves then.
         """
-        schedule = self._participant.schedule
-        is_there = schedule.presence.is_present
+        schedule, last = self._participant.schedule, self._participant.num_rounds
+        membership = self._participant.membership
+
+        def is_there(r: int) -> bool:
+            return any(schedule.presence.is_present(own, r) for own in membership.addresses)
+
         between = schedule.num_devices * schedule.exchange_every
-        turn = round_index + between
-        while turn < self._participant.num_rounds and not (
-            is_there(self.index, turn - 1) and schedule.out_edges(self.index, turn)
-        ):
-            turn += between
-        done = [r for r in range(round_index, turn) if is_there(self.index, r)]
+        end = round_index + between
+        if end < last:
+            turns = range(end, last, between)
+            end = next((t for t in turns if is_there(t - 1) and membership.out_edges(t)), last)
+        done = [r for r in range(round_index, end) if is_there(r)]
         exchanges = sum(exchange_of(schedule.exchange_every, r)[1] for r in done)
-        return exchanges, len(done) - exchanges
+        return exchanges, len(done) - exchanges, 0 if end == last else self._last_bytes()
+
+    def _last_bytes(self) -> int:
+        """Bytes that the device sends at most when it leaves."""
+        participant = self._participant
+        state, index = participant.gossip_state, self.index
+        copies = max(  # of edges that it has inherited, or may ever use
+            len(copies_for_successor(state, participant.membership)),
+            most_copies(participant.algorithm, participant.schedule, index),
+        )
+        vectors: int = state.x.nbytes * (1 + copies)
+        return vectors + participant.outbox.sent.total
 
     @property
     def is_succeeded(self) -> bool:
@@ -152,7 +163,7 @@ class Lockstep:
         """Let the fleet's time pass: messages to the device tell how late it is when it is back."""
         if self._meter is not None:
             of_round = self.round_index * self._participant.schedule.num_devices
-            self._meter.timeline.reckoning = of_round + self.index
+            self._meter.timeline.be_absent(of_round + self.index)
 
     def send(self) -> list[Envelope]:
         """A share for each out-neighbour of the round."""
