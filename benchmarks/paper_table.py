@@ -163,25 +163,28 @@ def rows_table() -> str:
 
 def other_rows_table() -> str:
     """A line for each row of other tables, or of another algorithm, that has a training."""
-    found: dict[str, dict[int, Accuracies]] = {}
+    found: dict[str, dict[int, dict[int, Accuracies]]] = {}  # by row, epochs and seed
     targets: dict[str, str] = {}
     for cell in _read(OTHER_ROWS)["cells"]:
         row, last = cell["row"], cell["evaluations"][-1]
         epochs = round(last["epoch"])
         assert cell["finished"], row
         assert epochs in OTHER_LENGTHS, row
-        assert epochs not in found.get(row, {}), f"{row} has two trainings"
         averaged, authors = 100 * last["averaged"], 100 * last["as_the_authors"]
-        found.setdefault(row, {})[epochs] = Accuracies(averaged, authors)
+        words = cell["command"].split()
+        (seed,) = (int(word.removeprefix("seed=")) for word in words if word.startswith("seed="))
+        by_seed = found.setdefault(row, {}).setdefault(epochs, {})
+        assert seed not in by_seed, f"{row} has two trainings of seed {seed}"
+        by_seed[seed] = Accuracies(averaged, authors)
         (target,) = (
             one.scenario.paper.accuracy
-            for one in _sweep(cell["command"].split()[2]).cells
+            for one in _sweep(words[2]).cells
             if one.name == cell["cell"] and one.scenario.paper is not None
         )
         targets[row] = f"{target:.2f}"
     lines = []
     for row, by_epochs in sorted(found.items()):
-        ended = [[by_epochs[epochs]] if epochs in by_epochs else [] for epochs in OTHER_LENGTHS]
+        ended = [by_epochs.get(epochs, {}).values() for epochs in OTHER_LENGTHS]
         lines.append([row, targets[row], *(_written(one, 2) for one in ended)])
     return _markdown(["row", "paper", *(_length(epochs) for epochs in OTHER_LENGTHS)], lines)
 
