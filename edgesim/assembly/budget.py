@@ -13,9 +13,10 @@ from edgesim.assembly.studied_scenario import StudiedScenario, studied_scenario
 from edgesim.costs.memory import MemoryModel
 from edgesim.costs.memory_table import MemoryTable
 from edgesim.data.shape import DataShape
-from edgesim.errors import EdgesimError, OwnCodeError, ScenarioError
+from edgesim.errors import OwnCodeError, ScenarioError
 from edgesim.gossip.optional_members import for_device, parts_of_devices
 from edgesim.hardware.profiles import DeviceProfile
+from edgesim.quant.errors import LayerInputError
 from edgesim.scenario.model import ModelSection
 from edgesim.scenario.schema import Scenario
 from edgesim.streams import StreamPurpose, stream
@@ -205,11 +206,7 @@ def _largest_batch(scenario: Scenario, original: StudiedScenario) -> int | None:
         changed = scenario.model_copy(update={"data": data})
         try:
             studied = studied_scenario(changed, shape, original.schedule)
-        except EdgesimError as error:
-            if not isinstance(error, OwnCodeError):
-                raise
-            return None
-        except ValueError:
+        except (OwnCodeError, LayerInputError):
             return None
         return all(
             memory_of_device(studied, edges, message_bytes, device).total <= there

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from edgesim.quant.arithmetic import RangeBatchNormBackward
+from edgesim.quant.errors import LayerInputError
 from edgesim.quant.range_evonorm_formulas import EPSILON, MOST_CHUNKS, kappa, mean_range
 
 OLD_WEIGHT = 0.1  # of running statistics; the batch's is 0.9 (reference.md, section 2)
@@ -47,10 +48,13 @@ def chunking(entries: int) -> tuple[int, int]:
     """Number of chunks of a channel, and their length.
 
     Raises:
-        ValueError: a single entry has no range.
+        LayerInputError: a single entry has no range.
     """
     if entries < 2:
-        raise ValueError("range batch norm can't take the range of a single value of a channel")
+        raise LayerInputError(
+            "range batch norm can't take the range of a single value of a channel; larger batches "
+            "have more"
+        )
     chunks = min(MOST_CHUNKS, entries // 2)
     return chunks, entries // chunks
 
