@@ -32,6 +32,7 @@ from edgesim.errors import EdgesimError, device_label, did_you_mean
 from edgesim.fleet.environment import check_own_parts
 from edgesim.fleet.recording.evaluation import rounding_seeds, seeded
 from edgesim.learning.flat_model import FlatModel, Quality
+from edgesim.models.children import named_places
 from edgesim.models.dropout import SeededDropout
 from edgesim.models.own import OwnModel
 from edgesim.results.load import load_run
@@ -375,7 +376,7 @@ def _copy_tensors(source: nn.Module, target: nn.Module) -> None:
 def _let_dropout_draw(module: nn.Module) -> None:
     """Let dropout draw from torch's generator: nothing seeds its layers outside of a fleet."""
     for owner in list(module.modules()):
-        for name, layer in list(owner.named_children()):
+        for name, layer in named_places(owner):
             if isinstance(layer, SeededDropout):
                 setattr(owner, name, nn.Dropout(layer.p, inplace=layer.inplace))
 

@@ -16,6 +16,7 @@ from typing import NoReturn
 
 from torch import nn
 
+from edgesim.models.children import named_places
 from edgesim.models.eight_bit import EightBit
 from edgesim.models.errors import ModelError
 from edgesim.models.evonorm import EvoNormS0
@@ -91,7 +92,7 @@ class _Replacing:
                 return module
             self.stays[f"operators in the forward pass of {name or 'the model'} ({own})"] = None
         within = f"{name}." if name else ""
-        for child_name, child in list(module.named_children()):
+        for child_name, child in named_places(module):
             setattr(module, child_name, self.visit(child, within + child_name))
         return module
 

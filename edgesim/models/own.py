@@ -19,6 +19,7 @@ from torch.nn.parameter import UninitializedParameter
 
 from edgesim.errors import EdgesimError
 from edgesim.models import global_random
+from edgesim.models.children import named_places
 from edgesim.models.dropout import SeededDropout, seed_dropout_
 from edgesim.models.eight_bit import EightBit
 from edgesim.models.errors import ModelError
@@ -312,12 +313,15 @@ def _with_seeded_dropout(module: nn.Module) -> nn.Module:
     """The module, each `nn.Dropout` replaced by one whose masks come from the step's seed."""
     if type(module) is nn.Dropout and module.p < 1:
         return SeededDropout(module.p, inplace=module.inplace)
+    made: dict[nn.Module, SeededDropout] = {}
     for owner in list(module.modules()):
         if type(owner).__module__.startswith("torch.nn.modules.") and not isinstance(
             owner, nn.Sequential | nn.ModuleList | nn.ModuleDict
         ):
             continue  # torch's composed modules may read their parts
-        for name, child in list(owner.named_children()):
+        for name, child in named_places(owner):
             if type(child) is nn.Dropout and child.p < 1:
-                setattr(owner, name, SeededDropout(child.p, inplace=child.inplace))
+                if child not in made:
+                    made[child] = SeededDropout(child.p, inplace=child.inplace)
+                setattr(owner, name, made[child])
     return module

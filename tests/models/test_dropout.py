@@ -8,6 +8,7 @@ from torch.utils.checkpoint import checkpoint
 from edgesim.models import SeededDropout, global_random, seed_dropout_
 from edgesim.models.errors import ModelError
 from edgesim.models.global_random import StepSeed
+from edgesim.models.own import OwnModelKind
 
 
 def draw(p: float, seed: int, count: int = 1) -> list[torch.Tensor]:
@@ -123,3 +124,13 @@ def test_torchs_generator_has_another_stream_than_the_masks():
         others = torch.rand(10_000) >= 0.5
     (mask,) = draw(0.5, 7)
     assert 0.4 < float((others == (mask > 0)).double().mean()) < 0.6
+
+
+def test_a_dropout_of_ones_own_with_two_names_is_seeded_under_both():
+    dropout = nn.Dropout(0.5)
+    kind = OwnModelKind(
+        name="Twice", make=lambda *_: nn.Sequential(dropout, nn.Linear(4, 4), dropout)
+    )
+    made = kind.construct((4,), 4, seed=1)
+    assert isinstance(made[0], SeededDropout)
+    assert made[0] is made[2]

@@ -192,3 +192,11 @@ def test_the_8_bit_pooling_is_a_pooling_of_torchs():
     whole, _ = replace_layers_(nn.Sequential(nn.MaxPool2d(2)), LAYERS)
     assert isinstance(whole[0], nn.MaxPool2d)
     assert whole[0].kernel_size == whole[0].stride == 2
+
+
+def test_a_layer_with_two_names_is_replaced_under_both():
+    layer = nn.Linear(4, 4)
+    whole, stays = replace_layers_(nn.Sequential(layer, nn.ReLU(), layer), LAYERS)
+    assert types(whole) == [QuantizedLinear, nn.ReLU, QuantizedLinear]
+    assert whole[0] is whole[2]
+    assert stays == ("1 (ReLU)",)
