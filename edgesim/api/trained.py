@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, redirect_stderr
+from contextlib import AbstractContextManager, contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,10 +13,11 @@ from typing import IO, Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.export import Dim, ExportedProgram
 
+from edgesim.api.device_models import NoModelError, model_of
 from edgesim.api.full_precision import in_full_precision, with_values
 from edgesim.api.origin import Origin, data_of
+from edgesim.api.programs import ABOUT_PROGRAM, PROGRAM, NoProgramError, traced
 from edgesim.assembly.build import (
     Compute,
     choose_compute,
@@ -28,7 +28,7 @@ from edgesim.assembly.build import (
 from edgesim.assembly.start_files import read_start
 from edgesim.code_version import CodeVersion, code_version
 from edgesim.data.batches import passes_over
-from edgesim.errors import EdgesimError, device_label, did_you_mean
+from edgesim.errors import EdgesimError
 from edgesim.fleet.environment import check_own_parts
 from edgesim.fleet.recording.evaluation import rounding_seeds, seeded
 from edgesim.learning.flat_model import FlatModel, Quality
@@ -36,32 +36,22 @@ from edgesim.models.children import named_places
 from edgesim.models.dropout import SeededDropout
 from edgesim.models.own import OwnModel
 from edgesim.results.load import load_run
-from edgesim.results.models import CONSENSUS, DeviceModel
+from edgesim.results.models import CONSENSUS
 from edgesim.results.run import Run
 from edgesim.results.run_files import RunDirectoryError, RunFiles
 from edgesim.scenario.schema import Scenario
 from edgesim.storage.store import Store
 
 
-class NoModelError(EdgesimError, ValueError):
-    """A run has no model of the device that was asked for."""
-
-
 class FileNameError(EdgesimError, ValueError):
     """A file can't be written, or its name says no format."""
-
-
-class NoProgramError(EdgesimError):
-    """A model can't be written as a program."""
 
 
 class ChangedModuleError(EdgesimError, ValueError):
     """A module has other tensors than the model of the run."""
 
 
-PROGRAM = ".pt2"  # torch's suffix of exported programs
 VALUES = (".pt", ".pth")
-ABOUT_PROGRAM = "edgesim.json"  # in the file of a program
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -182,17 +172,7 @@ class TrainedModel:
                 "--full-precision), or save its values in a file that ends in .pt"
             )
         dtype = getattr(torch, self._origin.data.input_dtype)
-        # A batch of one would fix the size of batches. No sample of the fleet is in the file.
-        example = torch.zeros((2, *self.input_shape), dtype=dtype)
-        try:
-            own = deepcopy(self.module).eval().requires_grad_(requires_grad=False)
-            program = _program(own, example)
-        except Exception as error:
-            said = str(error).strip().partition("\n")[0]
-            raise NoProgramError(
-                f"{self.place}: torch.export can't trace the model ({type(error).__name__}: "
-                f"{said}); save its values in a file that ends in .pt"
-            ) from error
+        program = traced(self.module, self.input_shape, dtype, self.place)
         with _writer(path) as file:
             torch.export.save(program, file, extra_files={ABOUT_PROGRAM: json.dumps(self._about())})
 
@@ -273,7 +253,7 @@ def trained_model(
     """
     if not isinstance(run, Run):
         run = load_run(run)
-    values = _values_of(run, device)
+    values = model_of(run, device)
     environment = _environment(run.place)
     check_own_parts(run.place, run.scenario, environment)
     start = read_start(RunFiles(Store.at(run.place)))
@@ -293,59 +273,6 @@ def trained_model(
     _let_dropout_draw(module)
     origin = Origin(run.scenario, environment, start, data)
     return TrainedModel(module.eval(), values.device, run.place, flat, origin)
-
-
-def _values_of(run: Run, device: int | np.integer[Any] | str | None) -> DeviceModel:
-    """What the run has of a device, or of the averaged model.
-
-    Raises:
-        NoModelError: nothing.
-        RunDirectoryError: a model is missing.
-    """
-    if not run.is_finished:
-        raise NoModelError(
-            f"{run.place}: this run is not finished, so it has no trained model yet; go on with it "
-            "first: `edgesim resume`, in Python `edgesim.resume`"
-        )
-    run.models.check_whole()
-    if device is None:
-        return run.models.consensus
-    device = _number_of(run, device)
-    if device not in run.models:
-        raise NoModelError(
-            f"{run.place}: has no device {device}; its devices are {min(run.models)} to "
-            f"{max(run.models)}"
-        )
-    values = run.models[device]
-    if not values.u > 0:
-        why = "took no part in the last average"
-        if str(device) in run.summary.get("left_after_round", {}):
-            why = "left and handed its model over"
-        elif device in run.summary.get("without_model", ()):
-            why = "joined and was sent no model"
-        label = device_label(device, run.summary.get("device_names", ()))
-        raise NoModelError(f"{run.place}: {label} has no model: it {why}")
-    return values
-
-
-def _number_of(run: Run, device: int | np.integer[Any] | str) -> int:
-    """Number of a device that is given by its number or name.
-
-    Raises:
-        NoModelError: there is none.
-    """
-    if isinstance(device, int | np.integer) and not isinstance(device, bool):
-        return int(device)
-    column = "name"  # there if devices have names
-    names = run.devices[column].tolist() if column in run.devices else []
-    if device in names:
-        return names.index(device)
-    if isinstance(device, str) and device.isdecimal():
-        return int(device)
-    remedy = f"its devices are {', '.join(names)}" if names else "give its number, from 0"
-    raise NoModelError(
-        f"{run.place}: has no device {device}; {did_you_mean(str(device), names, remedy)}"
-    )
 
 
 def _environment(place: str) -> Mapping[str, Any]:
@@ -379,21 +306,6 @@ def _let_dropout_draw(module: nn.Module) -> None:
         for name, layer in named_places(owner):
             if isinstance(layer, SeededDropout):
                 setattr(owner, name, nn.Dropout(layer.p, inplace=layer.inplace))
-
-
-def _program(module: nn.Module, example: Tensor) -> ExportedProgram:
-    """Trace a module for batches of any size; what torch prints meanwhile is left out.
-
-    It is traced as it runs, and if that fails by its Python code, which some modules need.
-    """
-    sizes, errors = ({0: Dim("batch")},), []
-    with Path(os.devnull).open("w") as nowhere, redirect_stderr(nowhere):
-        for strict in (False, True):
-            try:
-                return torch.export.export(module, (example,), dynamic_shapes=sizes, strict=strict)
-            except Exception as error:  # noqa: BLE001 (told to the caller)
-                errors.append(error)
-    raise errors[0]
 
 
 @contextmanager

@@ -7,13 +7,8 @@ import warnings
 from math import isclose
 from pathlib import Path
 
-from edgesim.api.trained import (
-    PROGRAM,
-    VALUES,
-    FileNameError,
-    TrainedModel,
-    trained_model,
-)
+from edgesim.api.programs import PROGRAM
+from edgesim.api.trained import VALUES, FileNameError, TrainedModel, trained_model
 from edgesim.data.errors import DataError
 from edgesim.errors import ScenarioError
 from edgesim.results.load import UnfinishedRunWarning, load_run
