@@ -21,8 +21,8 @@ from edgesim.assembly.own_errors import own_code
 from edgesim.assembly.own_model import measured_form
 from edgesim.assembly.rehearsal import check_declarations
 from edgesim.costs.closed_form import closed_form
-from edgesim.costs.counted_model import CountedModel
 from edgesim.costs.measured_model import MeasuredModel
+from edgesim.costs.memory import CountedModel
 from edgesim.costs.model_form import ModelForm
 from edgesim.data.partition import label_skew_sizes
 from edgesim.data.shape import DataShape

@@ -16,10 +16,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from edgesim.compression.message_form import MessageForm
-from edgesim.costs.counted_model import CountedModel
 from edgesim.costs.errors import CostError
 from edgesim.costs.memory_table import Component, MemoryTable
 from edgesim.gossip.algorithm import Algorithm, Buffers
@@ -27,6 +26,13 @@ from edgesim.gossip.optional_members import longest_message
 from edgesim.hardware.widths import FLOAT_BYTES
 from edgesim.learning.optimizers import Optimizer
 from edgesim.quant.backends import BackendName
+
+if TYPE_CHECKING:
+    from edgesim.costs.closed_form import ClosedForm
+    from edgesim.costs.measured_model import MeasuredModel
+
+CountedModel: TypeAlias = "ClosedForm | MeasuredModel"
+"""A model and one of its training steps, in closed form or measured."""
 
 
 def paper_memory(model: CountedModel) -> MemoryTable:

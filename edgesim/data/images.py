@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,31 +15,6 @@ from edgesim.data.errors import DataError
 
 Statistics = tuple[tuple[float, ...], tuple[float, ...]]
 """Mean and standard deviation of each channel, pixels scaled to [0, 1]."""
-
-
-class Samples(Protocol):
-    """A split of a dataset, wherever its images are."""
-
-    @property
-    def labels(self) -> NDArray[np.int64]:
-        """Classes, shape (samples,)."""
-        ...
-
-    @property
-    def image_shape_HWC(self) -> tuple[int, int, int]:  # noqa: N802  # shape suffix
-        """Height, width, channels of every image."""
-        ...
-
-    @property
-    def images_NHWC(self) -> NDArray[np.uint8]:  # noqa: N802  # shape suffix
-        """All images; they are read at the first access and kept."""
-        ...
-
-    def __len__(self) -> int: ...
-
-    def take(self, indices: NDArray[np.int64]) -> LabelledImages:
-        """Some samples in memory, in the order of `indices`."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,6 +93,10 @@ class StoredImages:
         if not np.array_equal(positions, indices):
             images_NHWC = images_NHWC[places]
         return LabelledImages(images_NHWC, self.labels[indices])
+
+
+Samples: TypeAlias = LabelledImages | StoredImages
+"""A split of a dataset, wherever its images are."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,27 +13,18 @@ from typing import Protocol
 
 from edgesim.errors import EdgesimError
 from edgesim.fleet.recording.monitor import Monitor
-from edgesim.fleet.recording.watchdog import watch
-from edgesim.fleet.transport.progress import Progress, Waiting
+from edgesim.fleet.recording.watchdog import WatchedFleet, watch
 
 STOP_TIMEOUT_S = 15.0  # for hosts to end their steps and write what they hold
 
 _log = logging.getLogger(__name__)
 
 
-class Fleet(Protocol):
-    """A fleet: runs all devices and reports their progress."""
+class Fleet(WatchedFleet, Protocol):
+    """A fleet: runs all devices, and can be asked how far they are."""
 
     async def run(self) -> None:
         """Run all devices to their last round."""
-        ...
-
-    async def progress(self) -> Sequence[Progress]:
-        """How far the devices of each host are."""
-        ...
-
-    async def waiting(self) -> Sequence[Waiting]:
-        """Devices that wait for messages."""
         ...
 
     async def stop(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from edgesim.device.device import Device
-from edgesim.fleet.host.intake import Intake
+from edgesim.fleet.host.paces import Intake
 from edgesim.fleet.recovery.checkpoints import DeviceRecords
 from edgesim.fleet.transport.progress import DeviceProgress
 from edgesim.results.columns import RoundRecord

@@ -4,54 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
-from edgesim.assembly.build import DataSpec, streams_of
+from edgesim.assembly.build import streams_of
 from edgesim.assembly.equipment import device_hardware
 from edgesim.assembly.gossip import make_algorithm
 from edgesim.assembly.optimization import make_learning_rates, make_optimizer, use_of_rate
 from edgesim.assembly.own_data import batch_transform
-from edgesim.assembly.training_plan import TrainingPlan
 from edgesim.data.arrays import Shard
 from edgesim.data.batches import BatchStream, normalised_bytes
 from edgesim.device.device import Device
 from edgesim.device.participant import Participant
 from edgesim.device.trainer import Trainer
 from edgesim.fleet.host.paces import PACES
+from edgesim.fleet.plan import FleetPlan
 from edgesim.hardware.meter import Meter
 from edgesim.learning.flat_model import FlatModel
-from edgesim.scenario.schema import Scenario
-from topologies import Schedule, steps_before
+from topologies import steps_before
 
 KEPT_INPUTS_BYTES = 64 * 2**20
 """Most memory of a host that normalised images may take; if all take more, none are kept."""
 
 
-class DevicePlan(Protocol):
-    """What all devices of a fleet share; implemented by `PreparedRun` and `FleetPlan`."""
-
-    @property
-    def scenario(self) -> Scenario:
-        """Checked scenario."""
-        ...
-
-    @property
-    def schedule(self) -> Schedule:
-        """Which graph holds in which round."""
-        ...
-
-    @property
-    def data(self) -> DataSpec:
-        """Form of the dataset."""
-        ...
-
-    @property
-    def training(self) -> TrainingPlan:
-        """How many rounds there are."""
-        ...
-
-
-def make_devices(plan: DevicePlan, shards: Mapping[int, Shard], initial: FlatModel) -> list[Device]:
+def make_devices(plan: FleetPlan, shards: Mapping[int, Shard], initial: FlatModel) -> list[Device]:
     """The devices of one host, with their shards.
 
     Args:
@@ -87,7 +62,7 @@ def make_devices(plan: DevicePlan, shards: Mapping[int, Shard], initial: FlatMod
 
 
 def _make_trainer(
-    plan: DevicePlan,
+    plan: FleetPlan,
     shard: Shard,
     initial: FlatModel,
     device: int,

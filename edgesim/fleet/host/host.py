@@ -33,9 +33,8 @@ from edgesim.device.mail import Announcement, Arrival, Envelope
 from edgesim.device.membership import Edge
 from edgesim.errors import EdgesimError
 from edgesim.fleet.host.device_progress import device_progress
-from edgesim.fleet.host.intake import Intake
-from edgesim.fleet.host.paces import PACES
-from edgesim.fleet.host.recorder import Archive, EvaluationSchedule, Recorder
+from edgesim.fleet.host.paces import PACES, Intake
+from edgesim.fleet.host.recorder import EvaluationSchedule, Recorder
 from edgesim.fleet.host.reliable_sender import LONGEST_PAUSE_S, ReliableSender
 from edgesim.fleet.host.turns import Core, Turns
 from edgesim.fleet.recovery.checkpoints import Checkpoints, DeviceRecords
@@ -50,6 +49,7 @@ from edgesim.fleet.transport.network import (
 from edgesim.fleet.transport.progress import Progress, Waiting
 from edgesim.gossip.optional_members import message_layouts
 from edgesim.hardware.timeline import Stamp
+from edgesim.results.run_directory import RunDirectory
 from edgesim.storage.space import WaitForSpace
 
 Parameters = ParamSpec("Parameters")
@@ -84,7 +84,7 @@ class Host:
         models: Sequence[MeteredModel],
         *,
         network: Network | None,
-        archive: Archive,
+        archive: RunDirectory,
         num_rounds: int,
         evaluation_schedule: EvaluationSchedule,
         checkpoints: Checkpoints | None = None,

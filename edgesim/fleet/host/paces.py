@@ -15,7 +15,6 @@ from edgesim.device.device import Device
 from edgesim.device.pace import Free, Lockstep, Pace
 from edgesim.device.participant import Participant
 from edgesim.fleet.host.free_intake import FreeIntake
-from edgesim.fleet.host.intake import Intake
 from edgesim.fleet.host.lockstep_intake import LockstepIntake
 from edgesim.hardware.energy_tables import ENERGY_TABLES
 from edgesim.hardware.free_clock import FreeClock
@@ -27,6 +26,12 @@ from edgesim.scenario.schema import Scenario
 
 MakeParticipant: TypeAlias = Callable[[Meter[Any] | None], Participant]
 """Makes a device's participant from its meter."""
+
+Intake: TypeAlias = LockstepIntake | FreeIntake
+"""The mailbox of one device: senders wait for room, the device waits for messages.
+
+In each round: `end_step`; where the device listens first, `before_sending`; then `collect`.
+"""
 
 
 @dataclass(frozen=True, slots=True)

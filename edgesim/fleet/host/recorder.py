@@ -9,11 +9,12 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import isnan
-from typing import Literal, Protocol
+from typing import Literal
 
 from edgesim.device.device import Device
 from edgesim.fleet.recovery.checkpoints import Checkpoints, DeviceRecords
 from edgesim.results.columns import RoundRecord, RoundReport
+from edgesim.results.run_directory import RunDirectory
 from edgesim.results.snapshot import Snapshot
 from edgesim.results.totals import passed_wait_j
 
@@ -22,18 +23,6 @@ ROUNDS_PER_PART, MESSAGES_PER_PART = 256, 512
 
 A recorded message takes some 150 bytes until it is written.
 """
-
-
-class Archive(Protocol):
-    """Storage of the records of a host; writes are atomic and may be repeated."""
-
-    def write_rounds(self, device: int, reports: Sequence[RoundReport]) -> None:
-        """Keep consecutive rounds of one device, and the messages sent in them."""
-        ...
-
-    def write_snapshot(self, snapshot: Snapshot) -> None:
-        """Keep a model for its evaluation."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +82,7 @@ class Recorder:
     """
 
     def __init__(
-        self, archive: Archive, schedule: EvaluationSchedule, checkpoints: Checkpoints | None
+        self, archive: RunDirectory, schedule: EvaluationSchedule, checkpoints: Checkpoints | None
     ) -> None:
         self._archive = archive
         self._schedule = schedule

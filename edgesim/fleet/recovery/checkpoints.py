@@ -13,7 +13,6 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
-from typing import Protocol
 
 from edgesim.device.device import Device
 from edgesim.device.membership import Edge
@@ -27,6 +26,7 @@ from edgesim.fleet.recovery.message_log import (
 )
 from edgesim.fleet.transport.mailbox import Mailbox
 from edgesim.fleet.transport.time_bounds import Inbox
+from edgesim.results.run_directory import RunDirectory
 from edgesim.results.run_files import REMEDY, RunDirectoryError
 from edgesim.storage.checkpoint_format import (
     Checkpoint,
@@ -47,50 +47,6 @@ _log = logging.getLogger(__name__)
 
 class NoSoundCheckpointError(EdgesimError):
     """A device's checkpoints are all damaged."""
-
-
-class CheckpointFolder(Protocol):
-    """Storage of checkpoints; writes are atomic."""
-
-    def write_checkpoint(self, device: int, round_index: int, data: bytes) -> None:
-        """Keep a checkpoint."""
-        ...
-
-    def checkpoint_rounds(self, device: int) -> list[int]:
-        """Rounds of the device's checkpoints, increasing."""
-        ...
-
-    def read_checkpoint(self, device: int, round_index: int) -> bytes:
-        """Content of a checkpoint."""
-        ...
-
-    def drop_checkpoints(self, device: int, rounds: list[int]) -> None:
-        """Remove the checkpoints of these rounds."""
-        ...
-
-    def drop_parts_from(self, device: int, round_index: int) -> None:
-        """Remove records of rounds that the device will do again."""
-        ...
-
-    def check_records(
-        self, device: int, round_index: int, num_rows: int, evaluations: Sequence[int]
-    ) -> None:
-        """Check that the records of a device from before a checkpoint still exist.
-
-        Args:
-            device: which one.
-            round_index: of the checkpoint.
-            num_rows: rounds that it had recorded by then.
-            evaluations: numbers of the evaluations for which it had written a snapshot.
-
-        Raises:
-            RunDirectoryError: a record is missing or damaged; the message names it.
-        """
-        ...
-
-    def checkpoint_place(self, device: int, round_index: int) -> str:
-        """Path or URI of a checkpoint, for messages."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +121,7 @@ class Checkpoints:
 
     def __init__(
         self,
-        folder: CheckpointFolder,
+        folder: RunDirectory,
         settings: CheckpointSettings,
         num_devices: int,
         space: WaitForSpace | None = None,
