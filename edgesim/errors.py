@@ -77,3 +77,8 @@ def printable(text: str) -> str:
 def device_label(device: int, names: Sequence[str]) -> str:
     """A device in a message: `device 3`, or where devices have names `device 3 (gateway)`."""
     return f"device {device} ({names[device]})" if names else f"device {device}"
+
+
+def count(number: int, what: str) -> str:
+    """A number of things: `1 round`, `2,000 rounds`."""
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"

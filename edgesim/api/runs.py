@@ -13,13 +13,11 @@ from pathlib import Path
 from rich.console import Console
 
 from edgesim.api.callbacks import CallbackError, Callbacks
-from edgesim.api.checks import Checked, check
+from edgesim.api.checks import check
 from edgesim.api.scenarios import ScenarioLike, errors_of_python, name_of, read_scenario
 from edgesim.errors import ScenarioError, ScenarioWarning
-from edgesim.fleet.on_ray.workers import Workers
 from edgesim.fleet.recording.fleet_state import Sink
-from edgesim.fleet.recording.view import View
-from edgesim.fleet.run import RunResult, resume_run, run_scenario
+from edgesim.fleet.run import resume_run, run_scenario
 from edgesim.results.evaluation import Callback
 from edgesim.results.load import load_run
 from edgesim.results.run import Run
@@ -89,8 +87,8 @@ def run(
     place = str(out or default_place(checked.scenario.name))
     told = _all_sinks(on_evaluation, sinks, place)
     with errors_of_python(), _resumable(place, address):
-        result = train(
-            checked,
+        result = run_scenario(
+            checked.prepared,
             place,
             inline=inline,
             address=address,
@@ -138,37 +136,6 @@ def resume(
             sinks=told,
         )
     return load_run(result.place)
-
-
-def train(
-    checked: Checked,
-    out: Path | str | None,
-    *,
-    inline: bool,
-    address: str | None,
-    dashboard: bool,
-    console: Console,
-    view: View | None = None,
-    sinks: Sequence[Sink] = (),
-    workers: Workers | None = None,
-) -> RunResult:
-    """Train the fleet of a checked scenario; `edgesim.fleet.run.run_scenario` has the arguments.
-
-    Raises:
-        RunStoppedError: a sink stopped the run.
-        EdgesimError: see `run`.
-    """
-    return run_scenario(
-        checked.prepared,
-        out or default_place(checked.scenario.name),
-        inline=inline,
-        address=address,
-        dashboard=dashboard,
-        console=console,
-        view=view,
-        sinks=sinks,
-        workers=workers,
-    )
 
 
 def default_place(name: str) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,11 +32,12 @@ from edgesim.errors import EdgesimError
 from edgesim.fleet.environment import check_own_parts
 from edgesim.fleet.recording.evaluation import rounding_seeds, seeded
 from edgesim.learning.flat_model import FlatModel, Quality
+from edgesim.learning.threads import one_thread
 from edgesim.models.children import named_places
 from edgesim.models.dropout import SeededDropout
 from edgesim.models.own import OwnModel
+from edgesim.results.columns import CONSENSUS
 from edgesim.results.load import load_run
-from edgesim.results.models import CONSENSUS
 from edgesim.results.run import Run
 from edgesim.results.run_files import RunDirectoryError, RunFiles
 from edgesim.scenario.schema import Scenario
@@ -122,7 +123,7 @@ class TrainedModel:
             batches = self.test_batches()
         origin = self._origin
         seeds = rounding_seeds(origin.scenario.seed, self.device, origin.num_rounds)
-        with _one_thread():  # as in runs
+        with one_thread():  # as in runs
             _copy_tensors(self.module, _inner(self._flat.model))
             return self._flat.evaluate(seeded(self._flat, batches, seeds))
 
@@ -306,17 +307,6 @@ def _let_dropout_draw(module: nn.Module) -> None:
         for name, layer in named_places(owner):
             if isinstance(layer, SeededDropout):
                 setattr(owner, name, nn.Dropout(layer.p, inplace=layer.inplace))
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Context in which torch computes on one thread, so that sums have the order of runs."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _check_suffix(path: Path | str, allowed: Sequence[str]) -> None:

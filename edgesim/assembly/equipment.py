@@ -82,7 +82,7 @@ def device_hardware(scenario: Scenario, schedule: Schedule) -> tuple[Hardware, .
                 device,
                 listening,
                 timed_churn,
-                hands_over=scenario.fleet.rules.hands_over,
+                hands_over=scenario.fleet.rules.waits_for_all,
             ),
             is_half_duplex=_is_half_duplex(scenario.network, profile),
             compute_jitter=_first(group.compute_jitter, scenario.fleet.compute_jitter),

@@ -15,13 +15,12 @@ from edgesim.assembly.own_calls import called, expect, shown
 from edgesim.errors import ScenarioError
 from edgesim.learning.flat_model import FlatModel
 from edgesim.learning.tasks import Targets, Task
-from edgesim.results.columns import EVALUATIONS, OWN_PREFIX, TOTALS, VIRTUAL_EVALUATIONS
+from edgesim.results.columns import EVALUATION_NAMES, OWN_PREFIX
 
 MODEL = "model.name"
 LIKE = 0.05  # relative difference of figures that count as alike
 
 _METRIC = re.compile(r"[a-z][a-z0-9_]*")
-_TAKEN = {column.name for column in EVALUATIONS + VIRTUAL_EVALUATIONS + TOTALS}
 _CONSENSUS = "consensus_"  # begins names of summary.json, where metrics are too
 
 
@@ -110,7 +109,11 @@ def _check_declarations(task: Task) -> None:
             f"{TASK}: metrics is {shown(metrics)}; must be a dict of meanings by name"
         )
     for name in metrics:
-        is_taken = name in _TAKEN or f"{_CONSENSUS}{name}" in _TAKEN or name.startswith(OWN_PREFIX)
+        is_taken = (
+            name in EVALUATION_NAMES
+            or f"{_CONSENSUS}{name}" in EVALUATION_NAMES
+            or name.startswith(OWN_PREFIX)
+        )
         if not _METRIC.fullmatch(name) or is_taken:
             raise ScenarioError(
                 f"{TASK}: a metric is called {name}; must be of a-z, 0-9 and _, and no other "

@@ -8,6 +8,7 @@ from typing import Any
 
 from edgesim.assembly.build import (
     PLAIN,
+    check_length,
     image_shape_of,
     make_flat_model,
     make_layers,
@@ -19,7 +20,9 @@ from edgesim.assembly.known_data import can_resize_images, data_shape
 from edgesim.assembly.optimization import make_optimizer
 from edgesim.assembly.own_errors import own_code
 from edgesim.assembly.own_model import measured_form
+from edgesim.assembly.planned_leaves import check_leaves
 from edgesim.assembly.rehearsal import check_declarations
+from edgesim.assembly.training_plan import check_rounds, plan_of_epochs
 from edgesim.costs.closed_form import closed_form
 from edgesim.costs.measured_model import MeasuredModel
 from edgesim.costs.memory import CountedModel
@@ -41,6 +44,9 @@ from edgesim.quant.settings import QuantizationSettings
 from edgesim.scenario.own_parts import OwnPart
 from edgesim.scenario.schema import Scenario
 from topologies import Schedule
+
+_SHARDS_KNOWN_BEFORE = frozenset({"iid", "label_skew", "dirichlet"})
+"""Partitions that leave the number of a device's samples to the scenario alone."""
 
 _MOST_MEASURED = 64  # models that are kept
 
@@ -214,3 +220,25 @@ def _model_form(
         gate=gate,
         conv_bias=layers.conv_bias,
     )
+
+
+def check_studied_length(studied: StudiedScenario) -> None:
+    """Refuse what a run refuses for its rounds, epochs and evaluations.
+
+    Where the partition decides how many samples a device has, and so how many rounds an epoch, only
+    `training.rounds` is checked.
+
+    Args:
+        studied: a scenario as its file has it, whose data were not read.
+
+    Raises:
+        ScenarioError: the reason.
+    """
+    scenario, num_rounds = studied.scenario, studied.num_rounds
+    is_known = scenario.training.rounds is not None
+    if not (is_known or scenario.data.partition.kind in _SHARDS_KNOWN_BEFORE):
+        return
+    check_rounds(scenario, num_rounds)
+    plan_of_epochs(scenario, studied.rounds_per_epoch)
+    check_length(scenario, studied.schedule, num_rounds)
+    check_leaves(scenario.fleet, studied.schedule, num_rounds)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +27,7 @@ from edgesim.calibration.rates import (
 from edgesim.calibration.timing import Timed, timed
 from edgesim.calibration.turns import Turns
 from edgesim.learning.allocator import keep_freed_memory
+from edgesim.learning.threads import one_thread
 from edgesim.quant.arithmetic import Arithmetic
 from edgesim.quant.backends import BackendName, choose_backend, make_backend
 from edgesim.quant.settings import QuantizationSettings
@@ -117,7 +117,8 @@ def calibrate(
     networks = _networks(backend, settings, sizes)
     total = turns.count * len(networks) + 8
     progress = _Progress(note, total)
-    with _one_thread():
+    keep_freed_memory()  # as in runs
+    with one_thread():
         progress.of("network")
         reached = None if peer is None else measure_peer(peer)
         progress.of("memory")
@@ -211,15 +212,3 @@ class _Progress:
         """A part begins."""
         self._note(self._done, self._total, what)
         self._done += 1
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Context in which torch computes on one thread and keeps freed memory, as in runs."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    keep_freed_memory()
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -82,12 +82,13 @@ def run(
 
             workers = stack.enter_context(prepared_workers(_out))
         checked = check(scenario, unchecked, reads_images=True)
-        from edgesim.api.runs import train
+        from edgesim.api.runs import default_place
         from edgesim.cli.answers import result_table
+        from edgesim.fleet.run import run_scenario
 
-        result = train(
-            checked,
-            out,
+        result = run_scenario(
+            checked.prepared,
+            out or default_place(checked.scenario.name),
             inline=inline,
             address=address,
             dashboard=dashboard,
@@ -472,7 +473,7 @@ def _shown(stage: str) -> Iterator[View]:
     The run goes on if its terminal is closed, its pipe has no reader, or the disk of its output is
     full.
     """
-    from edgesim.fleet.recording.make_view import make_view
+    from edgesim.fleet.recording.terminal_view import make_view
 
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     with _output.dispensable(), closing(make_view(_out)) as view:

@@ -118,15 +118,15 @@ def image_remedy(shape: tuple[int, ...], dtype: str) -> str:
     return ""
 
 
-def _check_targets_alike(name: str, train: NDArray[Any], test: NDArray[Any]) -> None:
-    """Refuse targets for testing that are of another type or shape than those for training.
+def _check_alike(name: str, what: str, train: NDArray[Any], test: NDArray[Any]) -> None:
+    """Refuse arrays for testing that are of another type or shape than those for training.
 
     Raises:
         DataError: they are.
     """
     if train.shape[1:] != test.shape[1:] or train.dtype != test.dtype:
         raise DataError(
-            f"{name}: a target for training is {train.dtype} of shape {train.shape[1:]}, one for "
+            f"{name}: {what} for training is {train.dtype} of shape {train.shape[1:]}, one for "
             f"testing {test.dtype} of shape {test.shape[1:]}; they must be alike"
         )
 
@@ -152,7 +152,7 @@ def dataset_of(name: str, made: object) -> Dataset | ArrayDataset:
         DataError: an attribute is missing, or holds something else.
     """
     splits = {split: _pair(name, split, made) for split in ("train", "test")}
-    _check_targets_alike(name, *(pair[1] for pair in splits.values()))
+    _check_alike(name, "a target", *(pair[1] for pair in splits.values()))
     columns = {
         split: _columns(name, key, made, len(splits[split][1]))
         for split, key in (("train", "columns"), ("test", "test_columns"))
@@ -180,11 +180,7 @@ def dataset_of(name: str, made: object) -> Dataset | ArrayDataset:
             "regression as floats"
         )
     (inputs, _), (others, _) = splits["train"], splits["test"]
-    if inputs.shape[1:] != others.shape[1:] or inputs.dtype != others.dtype:
-        raise DataError(
-            f"{name}: an input for training is {inputs.dtype} of shape {inputs.shape[1:]}, one for "
-            f"testing {others.dtype} of shape {others.shape[1:]}; they must be alike"
-        )
+    _check_alike(name, "an input", inputs, others)
     if inputs.dtype == np.uint8:
         train, test = (LabelledImages(*splits[split]) for split in ("train", "test"))
         names = tuple(map(str, range(num_classes)))

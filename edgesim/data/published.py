@@ -127,11 +127,11 @@ PUBLISHED: dict[str, Published] = {
             )
         },
     ),
-    "femnist": Published(
-        _LEAF, {}, "make its JSON files with LEAF: ./preprocess.sh -s niid --sf 1.0 -t sample"
-    ),
-    "shakespeare": Published(
-        _LEAF, {}, "make its JSON files with LEAF: ./preprocess.sh -s niid --sf 1.0 -t sample"
+    **dict.fromkeys(
+        ("femnist", "shakespeare"),
+        Published(
+            _LEAF, {}, "make its JSON files with LEAF: ./preprocess.sh -s niid --sf 1.0 -t sample"
+        ),
     ),
 }
 """Datasets by their names in scenarios."""

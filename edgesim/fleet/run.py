@@ -33,12 +33,12 @@ from edgesim.fleet.plan import FleetPlan
 from edgesim.fleet.recording.departures import describe
 from edgesim.fleet.recording.fleet_state import Sink
 from edgesim.fleet.recording.full_disk import FullDisk
-from edgesim.fleet.recording.make_view import make_view
 from edgesim.fleet.recording.monitor import Monitor
 from edgesim.fleet.recording.monitor_of_run import make_monitor
 from edgesim.fleet.recording.resumes import notices_of_resume
 from edgesim.fleet.recording.sinks import Sinks, check_sinks
 from edgesim.fleet.recording.summary import summarise, write_devices
+from edgesim.fleet.recording.terminal_view import make_view
 from edgesim.fleet.recording.view import View, say
 from edgesim.fleet.recovery.checkpoints import NoSoundCheckpointError
 from edgesim.fleet.recovery.completeness import check_evaluations, check_finished, check_rounds
@@ -279,7 +279,7 @@ class _Run:
         write_devices(prepared, directory)
         summary = summarise(prepared, directory, monitor.rows, perf_counter() - start)
         for line in describe(summary):
-            self.console.print(line, soft_wrap=True, markup=False, highlight=False)
+            say(self.console, line)
         directory.write_json("summary.json", summary)
         directory.drop_recovery()
         return summary

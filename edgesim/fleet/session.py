@@ -6,14 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import torch
-
 from edgesim.errors import ScenarioError
 from edgesim.fleet.environment import quiet_ray
 from edgesim.fleet.on_ray.access import place_of
 from edgesim.fleet.on_ray.workers import Workers
 from edgesim.fleet.recording.view import View
 from edgesim.learning.allocator import keep_freed_memory
+from edgesim.learning.threads import one_thread
 
 
 @contextmanager
@@ -36,10 +35,8 @@ def session(
             f"--address is {address}, a cluster of Ray, which a run with --inline does without: "
             "give one of both"
         )
-    num_threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # results must not depend on how many threads share a sum
     keep_freed_memory()
-    try:
+    with one_thread():  # results must not depend on how many threads share a sum
         if inline:
             yield "inline"
             return
@@ -53,5 +50,3 @@ def session(
             address, dashboard=dashboard, console=console, run=place, workers=workers
         ):
             yield "ray"
-    finally:
-        torch.set_num_threads(num_threads)

@@ -10,7 +10,7 @@ import numpy as np
 from edgesim.assembly.equipment import device_profiles
 from edgesim.assembly.studied_scenario import studied_scenario
 from edgesim.costs.round_work import gossip_work
-from edgesim.errors import EdgesimError
+from edgesim.errors import EdgesimError, count
 from edgesim.report.figure import (
     BLACK,
     BLUE,
@@ -29,7 +29,7 @@ from edgesim.report.figure import (
 from edgesim.report.frames import Chart, Frame
 from edgesim.report.reported_run import ReportedRun
 from edgesim.report.time_figures import chosen_caption, device_axis, rows_of
-from edgesim.report.units import Axis, bytes_axis, count, count_axis, energy_axis, listed, percent
+from edgesim.report.units import Axis, bytes_axis, count_axis, energy_axis, listed, percent
 from edgesim.scenario.own_parts import own_parts
 from edgesim.study.tables.units import with_unit
 

@@ -20,6 +20,7 @@ from edgesim.report.evaluations import (
     with_extremes,
 )
 from edgesim.report.figure import (
+    BANDS,
     BLUE,
     GREEN,
     GREY,
@@ -274,11 +275,7 @@ def _bands(bands: Frame, measure: str, axis: Axis, title: str) -> list[Chart]:
     )
     layers = []
     single = bands["evaluation"].nunique() == 1
-    for low, high, opacity in (
-        ("lowest", "highest", 0.12),
-        ("p10", "p90", 0.2),
-        ("p25", "p75", 0.3),
-    ):
+    for low, high, opacity in BANDS:
         chart = base.encode(**channels(x=_x(axis), y=_y(measure, title, field=low), y2=f"{high}:Q"))
         layers.append(
             chart.mark_rule(strokeWidth=14, opacity=opacity, color=GREY)

@@ -8,17 +8,14 @@ import numpy as np
 
 from edgesim.report.frames import Frame
 from edgesim.report.reported_run import CONSENSUS, ReportedRun
-from edgesim.results.columns import EVALUATIONS, TOTALS, VIRTUAL_EVALUATIONS
+from edgesim.results.columns import EVALUATION_NAMES
 
 MOST_LINES = 32  # devices whose own curves are drawn; of more there are bands
 
 BEST, WORST, AVERAGED = "best device", "worst device", "averaged model"
 OTHERS = "other devices"
 
-_NO_METRICS = {
-    *(column.name for column in (*EVALUATIONS, *VIRTUAL_EVALUATIONS, *TOTALS)),
-    "name",
-}
+_NO_METRICS = EVALUATION_NAMES | {"name"}
 
 
 def evaluations_of(run: ReportedRun) -> Frame:

@@ -20,6 +20,9 @@ BLUE, ORANGE, GREEN, PINK, SKY, RED, GREY, BLACK = (
 )
 COLORS = (BLUE, ORANGE, GREEN, PINK, SKY, RED, BLACK, "#8c564b", "#7f7fff", "#b8a800")
 
+BANDS = (("lowest", "highest", 0.12), ("p10", "p90", 0.2), ("p25", "p75", 0.3))
+"""Lower and upper edge of each band of many curves, and its opacity."""
+
 ROW_HEIGHT = 20  # pixels of a bar with its gap
 
 

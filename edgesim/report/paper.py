@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from edgesim.report.comparison import spread
 from edgesim.report.departures import departure_notes
 from edgesim.report.errors import ReportError
 from edgesim.report.provenance import unlike_code
@@ -100,6 +101,7 @@ def _row(runs: Sequence[ReportedRun]) -> tuple[str, ...]:
     wanted = target.get("accuracy")
     found = [_measured(run) for run in runs if run.is_finished and len(run.consensus)]
     as_authors = [each.as_authors for each in found if each.as_authors is not None]
+    averaged = [each.averaged for each in found if each.averaged is not None]
     difference = _NONE
     if wanted is not None and as_authors:
         difference = f"{float(np.mean(as_authors)) - wanted:+.2f}"
@@ -112,9 +114,9 @@ def _row(runs: Sequence[ReportedRun]) -> tuple[str, ...]:
         _skew(settings["data"]["partition"]),
         _left_out(settings["gossip"].get("compressor") or {}),
         _NONE if wanted is None else f"{wanted:.2f}",
-        _spread(as_authors),
+        spread(as_authors, "{:.2f}".format) or _NONE,
         difference,
-        _spread(each.averaged for each in found if each.averaged is not None),
+        spread(averaged, "{:.2f}".format) or _NONE,
         str(len(found)),
         _epochs(found, target.get("epochs")),
         _range((each.rounds for each in found), "{:,}".format) or _NONE,
@@ -192,12 +194,3 @@ def _range(values: Iterable[float], form: Callable[[float], str]) -> str:
     """The value, or the least and the largest of several."""
     several = sorted(set(values))
     return " to ".join(map(form, dict.fromkeys((several[0], several[-1])))) if several else ""
-
-
-def _spread(values: Iterable[float]) -> str:
-    """Mean and, of several values, their standard deviation."""
-    numbers = list(values)
-    if not numbers:
-        return _NONE
-    mean = f"{float(np.mean(numbers)):.2f}"
-    return mean if len(numbers) == 1 else f"{mean} +- {float(np.std(numbers, ddof=1)):.2f}"

@@ -14,6 +14,7 @@ from edgesim.report.reported_run import ReportedRun
 from edgesim.report.units import listed
 from edgesim.results.test_samples import settings_of_test_samples
 from edgesim.scenario.own_parts import OwnPart
+from edgesim.scenario.plain import value_of
 
 _LONGEST_LABEL = 60  # characters of a label that has all differing settings
 
@@ -189,14 +190,6 @@ def flat_settings(value: object, key: str = "") -> dict[str, object]:
     for name, inner in items:
         found |= flat_settings(inner, f"{key}.{name}" if key else str(name))
     return found
-
-
-def value_of(settings: Mapping[str, Any], key: str) -> object:
-    """The value of a key with dots; None if it is not there."""
-    value: Any = settings
-    for part in key.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
-    return value
 
 
 def written(value: object) -> str:

@@ -10,11 +10,12 @@ from pathlib import Path
 from edgesim.errors import EdgesimError
 from edgesim.report.errors import NothingRecordedError, ReportError
 from edgesim.report.reported_run import ReportedRun
-from edgesim.report.run_settings import groups_of, labels_of, value_of, written
+from edgesim.report.run_settings import groups_of, labels_of, written
 from edgesim.report.units import listed
 from edgesim.results.load import UnfinishedRunWarning, load_run
 from edgesim.results.run_files import ABOUT, RunDirectoryError, RunFiles
 from edgesim.results.scenario_of_run import scenario_of_run
+from edgesim.scenario.plain import value_of
 from edgesim.scenario.schema import Scenario
 from edgesim.storage.store import Store
 

@@ -59,12 +59,8 @@ def charge_figure(run: ReportedRun) -> Figure | None:
         )
         .properties(width="container", height=220)
     )
-    ends = alt.Chart(source("charge", table)).transform_calculate(
-        x=f"datum.virtual_time_s / {axis.per_unit!r}",
-        y=f"datum.charge_left_j / {energies.per_unit!r}",
-    )
     ends = (
-        ends.transform_joinaggregate(last="max(round)", groupby=["name"])
+        base.transform_joinaggregate(last="max(round)", groupby=["name"])
         .transform_filter("datum.round == datum.last")
         .mark_point(filled=True, size=60)
         .encode(**channels(x="x:Q", y="y:Q", color=alt.Color("name:N", title=None)))

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
+from edgesim.errors import count
 from edgesim.report.activity import ABSENT, ASLEEP, AWAY, away_name
 from edgesim.report.evaluated import ALL_SAMPLES, devices_evaluated, test_samples
 from edgesim.report.frames import Frame
 from edgesim.report.reported_run import ReportedRun
 from edgesim.report.run_settings import differing_settings
-from edgesim.report.units import count, data_size, duration, energy, listed, percent
+from edgesim.report.units import data_size, duration, energy, listed, percent
 from edgesim.report.waiting import pace_setters, waits
 from edgesim.results.columns import GOSSIPED_PREFIX
 from edgesim.study.tables.table import Table

@@ -6,6 +6,7 @@ import numpy as np
 
 from edgesim.report.evaluations import MOST_LINES, quantile_bands
 from edgesim.report.figure import (
+    BANDS,
     BLUE,
     COLORS,
     GREY,
@@ -162,11 +163,7 @@ def _chart(run: ReportedRun, tables: dict[str, Frame], axis: Axis) -> Chart:
             )
         )
     else:
-        for low, high, opacity in (
-            ("lowest", "highest", 0.12),
-            ("p10", "p90", 0.2),
-            ("p25", "p75", 0.3),
-        ):
+        for low, high, opacity in BANDS:
             band = base("bands").mark_area(opacity=opacity, color=GREY)
             layers.append(band.encode(**channels(x=x, y=y(low), y2=f"{high}:Q")))
     fleet = base("fleet").transform_calculate(series=repr(_FLEET)).mark_line(strokeWidth=2.4)

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from math import inf
 from typing import Any
 
-from edgesim.errors import ScenarioError
+from edgesim.errors import ScenarioError, count
 from edgesim.report.ends import join_rounds, rounds_missed
 from edgesim.report.frames import Frame
 from edgesim.report.reported_run import ReportedRun
-from edgesim.report.units import count, data_size, duration, energy, listed, percent
+from edgesim.report.units import data_size, duration, energy, listed, percent
 from edgesim.results.columns import UNLIKE_INFLUENCE
 from edgesim.results.run_files import STOPPED_BY
 from edgesim.scenario.presence import make_timed_churn

@@ -105,11 +105,6 @@ def points(share: float) -> str:
     return f"{_three_digits(100 * share)} points"
 
 
-def count(number: int, what: str) -> str:
-    """A number of things: `1 round`, `2,000 rounds`."""
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
-
-
 def listed(names: Sequence[str], most: int = 4) -> str:
     """Names in a sentence: `a`, `a and b`, `a, b, c, d and 7 more`."""
     shown = list(names[:most])

@@ -215,6 +215,12 @@ TOTALS: tuple[Column, ...] = (
 )
 """Columns that `edgesim.load_run` adds to evaluations: sums over the rounds before each of them."""
 
+CONSENSUS = -1
+"""Number of the averaged model in tables, among those of devices."""
+
+EVALUATION_NAMES = frozenset(c.name for c in (*EVALUATIONS, *VIRTUAL_EVALUATIONS, *TOTALS))
+"""Columns of evaluations that are no metrics of a task."""
+
 DEVICES: tuple[Column, ...] = (
     Column("device", "int32", "device, from 0"),
     Column("samples", "int64", "training samples in its shard"),

@@ -6,9 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from edgesim.results.columns import EVALUATIONS, TOTALS, VIRTUAL_EVALUATIONS
-
-_COLUMNS = {column.name for column in EVALUATIONS + VIRTUAL_EVALUATIONS + TOTALS}
+from edgesim.results.columns import EVALUATION_NAMES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +63,9 @@ class Evaluation:
             virtual_time_s=consensus["virtual_time_s"],
             total_sent_bytes=consensus.get("total_sent_bytes"),
             total_energy_j=consensus.get("total_energy_j"),
-            metrics={name: value for name, value in consensus.items() if name not in _COLUMNS},
+            metrics={
+                name: value for name, value in consensus.items() if name not in EVALUATION_NAMES
+            },
             devices=tuple(devices),
         )
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgesim.errors import EdgesimError, device_label
 from edgesim.results.columns import (
+    CONSENSUS,
     DEVICES,
     EVALUATIONS,
     MESSAGES,
@@ -193,7 +194,7 @@ def _missing(
         written = f"{last[slowest] + 1:,}{of_all} written"
         done = f"rounds: {device_label(slowest, names)} has {written}"
         wanted = "" if of_all else wanted
-    number = int((evaluations["device"] == -1).sum())
+    number = int((evaluations["device"] == CONSENSUS).sum())
     return (
         f"{done}{wanted}",
         f"evaluations: {number:,} are made; the last one is missing or not confirmed",

@@ -11,12 +11,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from edgesim.results.columns import CONSENSUS
 from edgesim.results.run_files import REMEDY, RunDirectoryError, RunFiles, number_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-CONSENSUS = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from edgesim.results.columns import TOTALS
+from edgesim.results.columns import CONSENSUS, TOTALS
 from edgesim.results.scenario_of_run import num_devices_of
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ _SUMMED = {
     "total_energy_j": "energy_j",
 }
 """Column of rounds.parquet that each column of `TOTALS` sums."""
-
-_CONSENSUS = -1
 
 
 def with_totals(
@@ -49,7 +47,7 @@ def with_totals(
     import pandas as pd
 
     models = evaluations["device"].to_numpy()
-    number = np.cumsum(models == _CONSENSUS)  # of the evaluation, from 1
+    number = np.cumsum(models == CONSENSUS)  # of the evaluation, from 1
     limits = _limits(evaluations, number, scenario)
     if is_finished and len(number):
         limits.until[number == number[-1]] = np.inf
@@ -65,7 +63,7 @@ def with_totals(
         known = limits.until <= np.array([ends.get(model, -np.inf) for model in models.tolist()])
     rows_of = rounds.groupby("device").indices
     groups = [
-        (of_model, slice(None) if model == _CONSENSUS else rows_of.get(model, []))
+        (of_model, slice(None) if model == CONSENSUS else rows_of.get(model, []))
         for model, of_model in evaluations.groupby("device").indices.items()
     ]
     found = evaluations.copy()
@@ -128,7 +126,7 @@ def _ends(
     for device, key in zip(devices.tolist(), keys.tolist(), strict=True):
         ends[device] = max(ends.get(device, key + step), key + step)
     if ends and len(ends) == num_devices:
-        ends[_CONSENSUS] = min(ends.values())
+        ends[CONSENSUS] = min(ends.values())
     return ends
 
 
@@ -163,7 +161,7 @@ def _energy_of_waits(
     if any(column not in rounds.columns for column in columns):
         return energies
     rows_of = evaluations.groupby("device").indices
-    of_fleet = rows_of.get(_CONSENSUS, np.empty(0, int))
+    of_fleet = rows_of.get(CONSENSUS, np.empty(0, int))
     for device, own_rounds in rounds.groupby("device"):
         end_s, compute_s, idle_j = (own_rounds[column].to_numpy(float) for column in columns)
         begin_s = np.concatenate([[0.0], end_s[:-1]]) + compute_s

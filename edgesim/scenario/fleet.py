@@ -176,7 +176,7 @@ class FleetSection(Section):
 
     @model_validator(mode="after")
     def _who_leaves_in_turn_is_not_presumed_dead(self) -> Self:
-        if self.rules.hands_over and self.presumed_dead_after_s is not None:
+        if self.rules.waits_for_all and self.presumed_dead_after_s is not None:
             raise ContradictionError(
                 "presumed_dead_after_s",
                 "is set; in lockstep a device whose battery is empty hands over, and nobody sends "

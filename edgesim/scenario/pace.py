@@ -14,24 +14,20 @@ class PaceRules:
 
     Attributes:
         waits_for_all: a device enters a round when it has absorbed all messages of the last one, so
-            that all devices do the same rounds.
+            that all devices do the same rounds. One with an empty battery hands over before it
+            leaves; otherwise its neighbours presume it dead when it is silent.
         goes_by_clock: devices act by their own clocks. They need profiles; churn and the end of
             training are in seconds of virtual time.
-        hands_over: a device with an empty battery hands over before it leaves; otherwise its
-            neighbours presume it dead when it is silent.
         steps_on: what a step moves unless the optimizer says otherwise: the numerator x, or the
             model z = x/u.
     """
 
     waits_for_all: bool
     goes_by_clock: bool
-    hands_over: bool
     steps_on: Literal["numerator", "model"]
 
 
 PACES: dict[PaceName, PaceRules] = {
-    "lockstep": PaceRules(
-        waits_for_all=True, goes_by_clock=False, hands_over=True, steps_on="numerator"
-    ),
-    "free": PaceRules(waits_for_all=False, goes_by_clock=True, hands_over=False, steps_on="model"),
+    "lockstep": PaceRules(waits_for_all=True, goes_by_clock=False, steps_on="numerator"),
+    "free": PaceRules(waits_for_all=False, goes_by_clock=True, steps_on="model"),
 }

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType
+from typing import Any
 
 import yaml
 
@@ -16,6 +17,13 @@ from edgesim.scenario.section import Section
 
 _PLAIN = "a scenario holds text, numbers, truth values, lists and mappings"
 _PACKAGES = {"site-packages", "dist-packages"}  # folders of installed packages
+
+
+def value_of(settings: object, key: str) -> Any:  # noqa: ANN401 (of any type)
+    """The value of a key with dots in plain settings; None if it is not there."""
+    for part in key.split("."):
+        settings = settings.get(part) if isinstance(settings, Mapping) else None
+    return settings
 
 
 def plain_value(value: object, key: str = "") -> object:

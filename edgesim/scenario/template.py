@@ -16,7 +16,7 @@ from edgesim.scenario.files import (
 )
 from edgesim.scenario.guide import ITEM, KeyGuide, guide
 from edgesim.scenario.own_parts import OWN
-from edgesim.scenario.plain import in_yaml
+from edgesim.scenario.plain import in_yaml, value_of
 from edgesim.scenario.shipped import scenario_file
 from edgesim.scenario.strict_yaml import ARGUMENT, to_value
 
@@ -157,7 +157,7 @@ def _is_known(
     if ITEM in entry.key.split("."):
         return False
     for key, names in entry.choices:
-        chosen = _value_at(whole, key)
+        chosen = value_of(whole, key)
         if chosen is None:
             chosen = defaults.get(key)
         elif chosen not in _shipped_names()[key]:  # a reference, or a name of another package
@@ -165,13 +165,6 @@ def _is_known(
         if chosen not in names:
             return False
     return True
-
-
-def _value_at(whole: Mapping[str, object], key: str) -> object:
-    value: object = whole
-    for part in key.split("."):
-        value = value.get(part) if isinstance(value, dict) else None
-    return value
 
 
 def _comment(text: str, indent: str) -> list[str]:

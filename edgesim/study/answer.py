@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from edgesim.hardware.catalog import PROFILES
 from edgesim.study.changes import Advice
 from edgesim.study.critical_path import LimitKind, seconds_by_kind
 from edgesim.study.iteration import DeviceCosts, IterationCosts
@@ -105,12 +104,6 @@ def answer_of(costs: IterationCosts, advice: Advice | None = None) -> Answer:
         advice: settings that help most, if they were looked for.
     """
     return Answer(costs, training_of(costs), _needs(costs), advice)
-
-
-def roomy_profiles(needed_bytes: int) -> tuple[str, ...]:
-    """Profiles of the catalog with so much memory, the smallest first."""
-    there = [(entry.profile.memory_bytes, name) for name, entry in PROFILES.items()]
-    return tuple(name for memory_bytes, name in sorted(there) if memory_bytes >= needed_bytes)
 
 
 def _needs(costs: IterationCosts) -> tuple[Need, ...]:

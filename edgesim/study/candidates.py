@@ -145,11 +145,16 @@ def battery_candidates(
         yield Candidate(settings, tuple(life.device for life in lives))
 
 
+def roomy_profiles(needed_bytes: int) -> tuple[str, ...]:
+    """Profiles of the catalog with so much memory, the smallest first."""
+    there = [(entry.profile.memory_bytes, name) for name, entry in PROFILES.items()]
+    return tuple(name for memory_bytes, name in sorted(there) if memory_bytes >= needed_bytes)
+
+
 def roomier_candidates(scenario: Scenario, costs: IterationCosts) -> Iterator[Candidate]:
     """The smallest profile of the catalog that is large enough, for devices that are too small."""
     needed = max(d.faithful_memory.total for d in costs.devices if d.fits is False)
-    there = [(entry.profile.memory_bytes, name) for name, entry in PROFILES.items()]
-    roomy = [name for memory_bytes, name in sorted(there) if memory_bytes >= needed]
+    roomy = roomy_profiles(needed)
     if not roomy:
         return
     small = tuple(device.device for device in costs.devices if device.fits is False)

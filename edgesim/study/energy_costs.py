@@ -19,7 +19,7 @@ from edgesim.hardware.work import Work
 BOARD = "profile"
 """Name of the price list of a device's own powers, as in scenarios."""
 
-_ACCUMULATES: tuple[Accumulate, ...] = ("paper", "int32")
+ACCUMULATES: tuple[Accumulate, ...] = ("paper", "int32")
 _MEMORIES: tuple[Memory, ...] = ("dram", "sram")
 
 
@@ -129,5 +129,5 @@ def energies_of_activity(activity: Activity, profile: DeviceProfile) -> tuple[It
 def _price_lists() -> Iterator[tuple[str, Accumulate, Memory]]:
     for name in ENERGY_TABLES:
         for memory in _MEMORIES:
-            for accumulate in _ACCUMULATES:
+            for accumulate in ACCUMULATES:
                 yield name, accumulate, memory

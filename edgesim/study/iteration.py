@@ -16,8 +16,11 @@ from statistics import fmean
 from edgesim.assembly.equipment import device_hardware, device_profiles
 from edgesim.assembly.message_costs import MessageCosts, NoiseMessages
 from edgesim.assembly.neighbours import degrees_in, neighbours_of_devices, rounds_of_period
-from edgesim.assembly.studied_length import check_studied_length
-from edgesim.assembly.studied_scenario import StudiedScenario, studied_scenario
+from edgesim.assembly.studied_scenario import (
+    StudiedScenario,
+    check_studied_length,
+    studied_scenario,
+)
 from edgesim.costs.memory_table import MemoryTable
 from edgesim.gossip.optional_members import longest_message, message_layouts
 from edgesim.hardware.energy import Activity

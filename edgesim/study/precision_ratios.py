@@ -17,6 +17,7 @@ from edgesim.hardware.energy_tables import ENERGY_TABLES, Accumulate, EnergyTabl
 from edgesim.hardware.profiles import DeviceProfile
 from edgesim.quant.settings import WeightGradient
 from edgesim.study.comparison import WEIGHT_GRADIENTS, Compression, PrecisionComparison, Side
+from edgesim.study.energy_costs import ACCUMULATES
 from edgesim.study.tables.ratio import Ratio, quotient_text
 from edgesim.study.tables.units import plain, with_one_unit
 
@@ -26,7 +27,6 @@ _ENERGY_PRECISION: dict[WeightGradient, Precision] = {
     "fp16": "16bit",
     "fp32": "fp32",
 }
-_ACCUMULATES: tuple[Accumulate, ...] = ("paper", "int32")
 _WIDTH: dict[Accumulate, str] = {"paper": "8-bit sums", "int32": "32-bit sums"}
 _TOP: dict[Compression, str] = {"0 %": "dense", "90 %": "top 10 %", "99 %": "top 1 %"}
 
@@ -174,7 +174,7 @@ def _conventions(comparison: PrecisionComparison) -> str:
 
 def _energy(comparison: PrecisionComparison) -> Iterator[Ratio]:
     for table in ENERGY_TABLES.values():
-        for accumulate in _ACCUMULATES:
+        for accumulate in ACCUMULATES:
             for kind in WEIGHT_GRADIENTS:
                 yield _mac_energy(table, kind, accumulate)
         for compression in _TOP:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from edgesim.errors import did_you_mean
 from edgesim.results.load import UnfinishedRunWarning, load_run
 from edgesim.results.run import Run
-from edgesim.scenario.plain import in_yaml
+from edgesim.scenario.plain import in_yaml, value_of
 from edgesim.storage.store import Store
 from edgesim.sweeps.directory import NOT_FINISHED, is_finished, read_failures, read_plan
 from edgesim.sweeps.sameness import Contents, check_settings, environment_of, warnings_of_code
@@ -219,7 +219,6 @@ def settings_of(
     return {key: given[key] if key in given else _value(scenario, key) for key in keys}
 
 
-def _value(content: object, key: str) -> Any:  # noqa: ANN401 (of any type)
-    for part in key.split("."):
-        content = content.get(part) if isinstance(content, Mapping) else None
-    return in_yaml(content) if isinstance(content, dict | list) else content
+def _value(scenario: Mapping[str, Any], key: str) -> Any:  # noqa: ANN401 (of any type)
+    value = value_of(scenario, key)
+    return in_yaml(value) if isinstance(value, dict | list) else value

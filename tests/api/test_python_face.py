@@ -189,7 +189,7 @@ def test_cost_has_tables_numbers_and_a_page(tmp_path):
 
 
 def test_a_notice_of_a_run_is_a_warning(tmp_path, monkeypatch):
-    monkeypatch.setattr("edgesim.api.runs.train", stop)
+    monkeypatch.setattr("edgesim.api.runs.run_scenario", stop)
     with (
         pytest.warns(edgesim.ScenarioWarning, match="quickstart: messages carry 8-bit values"),
         pytest.raises(KeyboardInterrupt),

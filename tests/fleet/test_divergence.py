@@ -18,7 +18,7 @@ from edgesim.fleet.recording.divergence import (
     growth_warning,
     loss_warning,
 )
-from edgesim.fleet.recording.evaluation import CONSENSUS
+from edgesim.results.columns import CONSENSUS
 from edgesim.scenario import load_scenario
 
 QUICKSTART = Path(__file__).parents[2] / "scenarios" / "quickstart.yaml"

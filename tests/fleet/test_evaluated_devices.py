@@ -14,8 +14,9 @@ from edgesim.api.checks import prepared_table
 from edgesim.assembly.build import PLAIN, make_flat_model
 from edgesim.cli.answers import result_table
 from edgesim.fleet.recording import evaluation, evaluation_progress
-from edgesim.fleet.recording.evaluation import CONSENSUS, Evaluator, evaluated_devices
+from edgesim.fleet.recording.evaluation import Evaluator, evaluated_devices
 from edgesim.fleet.recording.evaluation_progress import EvaluationProgress
+from edgesim.results.columns import CONSENSUS
 from edgesim.results.snapshot import Snapshot
 
 

@@ -12,8 +12,7 @@ from small_fleets import assert_same_bits, prepared, train
 from thorough import each_once
 
 from edgesim.errors import ScenarioError
-from edgesim.fleet.recording.overdrafts import overdraft_warning
-from edgesim.fleet.recording.silence import silence_warning
+from edgesim.fleet.recording.closing_warnings import overdraft_warning, silence_warning
 from topologies import Intermittent, Static, column_stochastic, ring
 
 FREE = (

@@ -12,10 +12,11 @@ import torch
 from rich.console import Console
 
 from edgesim.fleet.recording import monitor, view
-from edgesim.fleet.recording.evaluation import CONSENSUS, Evaluator
+from edgesim.fleet.recording.evaluation import Evaluator
 from edgesim.fleet.recording.fleet_state import FleetFacts
 from edgesim.fleet.recording.view import PlainView
 from edgesim.fleet.transport.progress import DeviceProgress, Progress
+from edgesim.results.columns import CONSENSUS
 from edgesim.results.run_directory import RunDirectory, RunDirectoryError
 from edgesim.results.snapshot import Snapshot
 from edgesim.storage.store import StorageError

@@ -28,7 +28,7 @@ from edgesim.fleet import run as run_module
 from edgesim.fleet.arithmetic import compile_kernels
 from edgesim.fleet.on_ray.actor import ActorLostError
 from edgesim.fleet.on_ray.addresses import HeadLostError
-from edgesim.fleet.recording.chance import chance_warning
+from edgesim.fleet.recording.closing_warnings import chance_warning
 from edgesim.fleet.recording.view import PlainView
 from edgesim.report.report import report_page
 from edgesim.report.runs import load_runs

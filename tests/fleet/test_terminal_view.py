@@ -10,8 +10,7 @@ from rich.console import Console
 
 from edgesim.fleet.recording.device_lines import device_lines, duration
 from edgesim.fleet.recording.fleet_state import FleetFacts, FleetState
-from edgesim.fleet.recording.make_view import make_view
-from edgesim.fleet.recording.terminal_view import TerminalView, _in_lines
+from edgesim.fleet.recording.terminal_view import TerminalView, _in_lines, make_view
 from edgesim.fleet.recording.view import PlainView
 from edgesim.fleet.transport.progress import DeviceProgress
 

@@ -111,9 +111,18 @@ def _start(folder: Path, python: Path | None, *, dashboard: bool) -> str | None:
         with (
             environment({name: os.environ.get(name, settings[name]) for name in settings}),
             environment({"TMPDIR": str(folder)}),  # of all processes: they are killed in the end
-            _executable(python),
-            _loopback(),
-            _no_autoscaler(),
+            # The interpreter of Ray's processes. With Ray's own setting (`py_executable` of a
+            # runtime environment) each worker would first import Ray in an ordinary Python, which
+            # takes 0.7 s of a core.
+            _replaced(sys, "executable", str(python or sys.executable)),
+            # Ray's servers listen on the loopback address alone if their node's address is that.
+            # Ray replaces it by another, except on systems such as macOS, where it does not support
+            # clusters of several machines.
+            _replaced(ray_constants, "ENABLE_RAY_CLUSTER", False),
+            # No autoscaler, which could add no node to a cluster of one machine. `ray start` has an
+            # option for this, `ray.init` has none. Its start takes a second of a core, it holds
+            # 80 MB, and Ray waits a second for its end: it ends only when it is killed.
+            _replaced(Node, "start_monitor", lambda _: None),
         ):
             context = ray.init(
                 address="local",
@@ -155,49 +164,14 @@ def environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 @contextmanager
-def _loopback() -> Iterator[None]:
-    """Make the servers of Ray listen on the loopback address alone.
-
-    They do so if their node's address is 127.0.0.1. Ray replaces this address by another, except on
-    systems such as macOS, where it does not support clusters of several machines.
-    """
-    original = ray_constants.ENABLE_RAY_CLUSTER
-    ray_constants.ENABLE_RAY_CLUSTER = False
+def _replaced(owner: object, name: str, value: object) -> Iterator[None]:
+    """Context in which an attribute of a module or class has another value."""
+    before = getattr(owner, name)
+    setattr(owner, name, value)
     try:
         yield
     finally:
-        ray_constants.ENABLE_RAY_CLUSTER = original
-
-
-@contextmanager
-def _no_autoscaler() -> Iterator[None]:
-    """Make Ray start no autoscaler: it could add no node to a cluster of one machine.
-
-    `ray start` has an option for this, `ray.init` has none. Its start takes a second of a core, it
-    holds 80 MB, and Ray waits a second for its end: it ends only when it is killed.
-    """
-    original = Node.start_monitor
-    Node.start_monitor = lambda _: None  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        Node.start_monitor = original  # type: ignore[method-assign]
-
-
-@contextmanager
-def _executable(python: Path | None) -> Iterator[None]:
-    """Make Ray start its processes with another interpreter than that of this process.
-
-    With Ray's own setting (`py_executable` of a runtime environment), Ray would first import itself
-    in an ordinary Python for each worker, which takes 0.7 s of a core.
-    """
-    original = sys.executable
-    if python is not None:
-        sys.executable = str(python)
-    try:
-        yield
-    finally:
-        sys.executable = original
+        setattr(owner, name, before)
 
 
 def first_line(error: Exception) -> str:

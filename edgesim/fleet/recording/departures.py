@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from edgesim.errors import device_label
+from edgesim.errors import count, device_label
 from edgesim.results.arrow_table import numbers_of
 from edgesim.results.snapshot import Snapshot
 from edgesim.scenario.presence import make_timed_churn
@@ -98,11 +98,6 @@ def departures(
         "push_weight_lost": began - sum(end.u for end in ends) if lost else 0.0,
         "without_model": [end.device for end in ends if end.u == 0 and end.gone is None],
     }
-
-
-def count(number: int, what: str) -> str:
-    """A number of things: `1 round`, `2,000 rounds`."""
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
 def describe(summary: dict[str, Any]) -> list[str]:

@@ -20,9 +20,9 @@ from typing import Any
 from edgesim.assembly.build import make_task
 from edgesim.assembly.gossip import averaging_rate, make_compressor, where_devices_disagree
 from edgesim.assembly.prepared_run import PreparedRun
-from edgesim.fleet.recording.evaluation import CONSENSUS
 from edgesim.learning.parameters import ParameterLayout
 from edgesim.learning.tasks import Classification, NextToken
+from edgesim.results.columns import CONSENSUS
 from edgesim.scenario.schema import Scenario
 from topologies import Schedule
 

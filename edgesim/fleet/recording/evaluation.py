@@ -26,10 +26,9 @@ from edgesim.errors import EdgesimError
 from edgesim.learning.flat_model import FlatModel, Quality
 from edgesim.quant.errors import NonFiniteError
 from edgesim.quant.layers import seed_rounding_
+from edgesim.results.columns import CONSENSUS
 from edgesim.results.snapshot import Snapshot
 from edgesim.streams import StreamPurpose, stream, torch_seed
-
-CONSENSUS = -1  # number that stands for the consensus model in tables
 
 FurtherGossip = Callable[[Sequence[Snapshot], Callable[[], None]], Sequence[Snapshot]]
 """Mixes copies of devices' states (further_gossip.py); calls its second argument now and then."""

@@ -6,6 +6,8 @@ from time import monotonic
 
 from rich.console import Console
 
+from edgesim.fleet.recording.view import say
+
 LINE_INTERVAL_S = 30.0  # between lines where the output is no terminal
 SHORT_S = 5.0  # an evaluation that takes less needs no estimate
 
@@ -66,7 +68,7 @@ class EvaluationProgress:
             )
             if text != self._announced:  # once for all evaluations of these models
                 self._announced = text
-                self._say(text)
+                say(self._console, text)
             return f"evaluated 0/{total} models"
         left_s = (now_s - self._start_s) / done * (total - done)
         state = f"evaluated {done}/{total} models, about {left_s:.0f} s left"
@@ -76,8 +78,5 @@ class EvaluationProgress:
         if is_due or (not self._is_estimated and left_s >= SHORT_S):
             self._is_estimated = True
             self._next_line_s = now_s + LINE_INTERVAL_S
-            self._say(state)
+            say(self._console, state)
         return state
-
-    def _say(self, text: str) -> None:
-        self._console.print(text, soft_wrap=True, markup=False, highlight=False)

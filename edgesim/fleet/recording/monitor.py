@@ -17,7 +17,6 @@ from typing import Any, Literal
 
 from edgesim.errors import EdgesimError, RunStoppedError
 from edgesim.fleet.recording.evaluation import (
-    CONSENSUS,
     EvaluationStoppedError,
     Evaluator,
     with_totals_so_far,
@@ -28,6 +27,7 @@ from edgesim.fleet.recording.sinks import Sinks
 from edgesim.fleet.recording.view import View
 from edgesim.fleet.transport.progress import Progress
 from edgesim.results.columns import (
+    CONSENSUS,
     EVALUATIONS,
     GOSSIPED_EVALUATIONS,
     OWN_EVALUATIONS,

@@ -22,18 +22,20 @@ from edgesim.assembly.gossip import (
 from edgesim.assembly.prepared_run import PreparedRun
 from edgesim.data.shape import DataShape
 from edgesim.device.trainer import DivergedError
-from edgesim.fleet.recording.chance import chance_warning
+from edgesim.fleet.recording.closing_warnings import (
+    chance_warning,
+    overdraft_warning,
+    silence_warning,
+)
 from edgesim.fleet.recording.departures import departures, stay_warning, without_model
 from edgesim.fleet.recording.divergence import divergence_warning
-from edgesim.fleet.recording.evaluation import CONSENSUS
 from edgesim.fleet.recording.influence import influence_of_devices
-from edgesim.fleet.recording.overdrafts import overdraft_warning
 from edgesim.fleet.recording.resumes import warnings_of_resumes
-from edgesim.fleet.recording.silence import silence_warning
 from edgesim.gossip.optional_members import message_layouts
 from edgesim.results.arrow_table import numbers_of, scalar_of
 from edgesim.results.columns import (
     BATTERY_DEVICES,
+    CONSENSUS,
     DEVICES,
     FREE_DEVICES,
     OWN_DEVICES,
@@ -183,6 +185,8 @@ def summarise(
         else None,
     ]
     num_shares = pc.sum(_are(messages, "share")).as_py() or 0
+    algorithm = make_algorithm(scenario, prepared.layout, prepared.schedule)
+    compressor, layout = algorithm.compressor, message_layouts(algorithm)[0]
     return {
         "name": scenario.name,
         "seed": scenario.seed,
@@ -204,8 +208,9 @@ def summarise(
         "device_accuracy_mean": sum(accuracies) / len(accuracies) if accuracies else None,
         "device_accuracy_max": max(accuracies, default=None),
         **totals,
-        "message_bytes_by_convention": _conventions(prepared),
-        "index_entropy_bytes": num_shares * _index_entropy_bytes(prepared),
+        "message_bytes_by_convention": dict(compressor.conventions(layout)),
+        # What no index code can beat on average: of a message sum of log2 C(n, k) / 8.
+        "index_entropy_bytes": num_shares * compressor.form(layout).index_entropy_bytes,
         "left_after_round": left,
         "left_because": _left_because(prepared, left),
         **({} if in_step else _rounds_of_devices(rounds)),
@@ -335,15 +340,3 @@ def _left_because(prepared: PreparedRun, left: Mapping[str, int]) -> dict[str, s
         device: "plan" if (end := ends[device]) is not None and last + 1 >= end else "battery"
         for device, last in left.items()
     }
-
-
-def _conventions(prepared: PreparedRun) -> dict[str, int]:
-    """Bytes of a message by published conventions, of those that the compressor makes."""
-    algorithm = make_algorithm(prepared.scenario, prepared.layout, prepared.schedule)
-    return dict(algorithm.compressor.conventions(message_layouts(algorithm)[0]))
-
-
-def _index_entropy_bytes(prepared: PreparedRun) -> float:
-    """What no index code can beat on average, for one message: sum of log2 C(n, k) / 8."""
-    algorithm = make_algorithm(prepared.scenario, prepared.layout, prepared.schedule)
-    return algorithm.compressor.form(message_layouts(algorithm)[0]).index_entropy_bytes

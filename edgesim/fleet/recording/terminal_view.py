@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 from typing import Any
@@ -14,7 +15,7 @@ from rich.style import Style
 
 from edgesim.fleet.recording.device_lines import device_lines, duration
 from edgesim.fleet.recording.fleet_state import FleetState
-from edgesim.fleet.recording.view import Estimate, Standstill, View, evaluation_line, say
+from edgesim.fleet.recording.view import Estimate, PlainView, Standstill, View, evaluation_line, say
 
 REFRESHES_PER_S = 2
 _SPINNER = "|/-\\"
@@ -23,7 +24,7 @@ _BOLD, _PLAIN = Style(bold=True), Style()
 
 
 class TerminalView(View):
-    """See above, and `View`.
+    """A `View` that shows a table of the devices and redraws it.
 
     Args:
         console: a terminal's.
@@ -158,3 +159,15 @@ def _figures(fleet: FleetState) -> list[str]:
     if restarts := sum(fleet.restarts.values()):
         figures.append(f"restarts {restarts}")
     return figures
+
+
+def make_view(console: Console) -> View:
+    """A live display on a terminal, lines now and then elsewhere.
+
+    A cell of a notebook that begins with `!` passes for a terminal. It would show each state of a
+    live display below the last one.
+    """
+    is_of_cell = "JPY_PARENT_PID" in os.environ  # set by Jupyter's kernels
+    can_move = console.is_terminal and not console.is_dumb_terminal and not is_of_cell
+    is_live = can_move and not console.quiet
+    return TerminalView(console) if is_live else PlainView(console)

@@ -8,7 +8,8 @@ from typing import Any
 
 from edgesim.hardware.catalog import PROFILES
 from edgesim.scenario.own_parts import OwnPart
-from edgesim.study.answer import Answer, Need, roomy_profiles
+from edgesim.study.answer import Answer, Need
+from edgesim.study.candidates import roomy_profiles
 from edgesim.study.changes import Change, Goal
 from edgesim.study.critical_path import Limit, LimitKind
 from edgesim.study.iteration import DeviceCosts

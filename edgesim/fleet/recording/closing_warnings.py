@@ -1,0 +1,90 @@
+"""What a run says at its end of models at chance, of silence, and of empty batteries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from edgesim.assembly.build import make_task
+from edgesim.assembly.prepared_run import PreparedRun
+from edgesim.errors import device_label
+from edgesim.learning.tasks import Classification
+from edgesim.results.arrow_table import numbers_of
+from topologies import Schedule
+
+LEAST_SHARE = 0.5  # of the rounds with an exchange, in which something is sent
+_NAMED = 4  # devices in a warning
+
+
+def chance_warning(consensus: Mapping[str, Any], prepared: PreparedRun) -> str | None:
+    """What to say of a classification that ends at chance; None if it does not.
+
+    Args:
+        consensus: the last evaluation of the averaged model.
+        prepared: what was run.
+    """
+    accuracy, labels = consensus["accuracy"], prepared.test_labels
+    if accuracy is None or type(make_task(prepared.scenario)) is not Classification:
+        return None
+    most_frequent = int(np.bincount(labels).max()) / len(labels)
+    if accuracy > most_frequent or most_frequent == 1:
+        return None
+    return (
+        "the averaged model is no better than a guess: it classifies "
+        f"{100 * accuracy:.4g} % of the test samples correctly, and whoever always names their "
+        f"most frequent class {100 * most_frequent:.4g} %; train longer, or with another "
+        "learning rate"
+    )
+
+
+def silence_warning(rounds: pa.Table, schedule: Schedule) -> str | None:
+    """What to say of a run at free pace whose devices skipped most exchanges; None if they did not.
+
+    A device sends nothing while its radio still sends messages of an earlier round.
+
+    Args:
+        rounds: rows of rounds.parquet, with columns `round` and `messages_sent`.
+        schedule: of the fleet's graphs.
+    """
+    numbers, sent = (numbers_of(rounds[name]) for name in ("round", "messages_sent"))
+    is_due = (numbers + 1) % schedule.exchange_every == 0
+    num_due, num_sent = int(is_due.sum()), int(np.count_nonzero(sent[is_due]))
+    if num_sent >= LEAST_SHARE * num_due:
+        return None
+    return (
+        f"at free pace devices sent messages in {num_sent:,} of {num_due:,} rounds with an "
+        "exchange, since a busy radio skips messages; so models mixed seldom: compress more, or "
+        "raise gossip.local_steps or network.bandwidth_mbps"
+    )
+
+
+def overdraft_warning(rounds: pa.Table, names: Sequence[str]) -> str | None:
+    """What to say of batteries that ended below 0; None if none did.
+
+    A device looks at its battery between two rounds. So the round under way, and at free pace the
+    wait after the last step, may take more than is left.
+
+    Args:
+        rounds: rows of rounds.parquet, in the order of rounds.
+        names: of the devices; empty if they have none.
+    """
+    if "charge_left_j" not in rounds.column_names:
+        return None
+    devices, left_j = (numbers_of(rounds[name]) for name in ("device", "charge_left_j"))
+    last_j = np.full(devices.max() + 1, np.nan)
+    last_j[devices] = left_j  # of each device the last row counts
+    below = np.flatnonzero(last_j < 0)
+    if not len(below):
+        return None
+    worst = below[np.argsort(last_j[below], kind="stable")][:_NAMED].tolist()
+    said = ", ".join(
+        f"{device_label(device, names)} by {-last_j[device]:,.4g} J" for device in worst
+    )
+    more = f", and {len(below) - _NAMED:,} more" if len(below) > _NAMED else ""
+    return (
+        f"{said}{more} spent more than the battery held; a real device would have ended sooner: "
+        "raise battery_wh"
+    )
