@@ -6,9 +6,9 @@ import math
 
 import pytest
 
+from edgesim.errors import count
 from edgesim.report.units import (
     bytes_axis,
-    count,
     count_axis,
     data_size,
     duration,
