@@ -85,7 +85,7 @@ from topologies.timed_presence import (
 )
 from topologies.trace_files import load_trace
 from topologies.traces import ContactTrace
-from topologies.with_presence import WithPresence
+from topologies.with_presence import WithPresence, with_everyone
 
 __all__ = [
     "EVERYONE",
@@ -161,4 +161,5 @@ __all__ = [
     "takes_step",
     "torus",
     "weight_by_sender",
+    "with_everyone",
 ]

@@ -124,3 +124,8 @@ class WithPresence:
     def _is_there(self, sender: int, receiver: int, round_index: int) -> bool:
         is_present = self.presence.is_present
         return is_present(sender, round_index) and is_present(receiver, round_index)
+
+
+def with_everyone(schedule: Schedule) -> Schedule:
+    """The graphs of a schedule with all devices present."""
+    return schedule.schedule if isinstance(schedule, WithPresence) else schedule

@@ -15,7 +15,7 @@ from edgesim.study.answer import Answer
 from edgesim.study.churn_notices import handover_notices, presence_notices
 from edgesim.study.free_pace import trace_notices
 from edgesim.study.iteration import IterationCosts, iteration_costs
-from edgesim.study.notices import notices
+from edgesim.study.notices import notices, partition_notices
 from edgesim.study.report import Study, study, write_folder, write_json
 from edgesim.study.tables.answer_text import answer_lines
 from edgesim.study.tables.table import Table
@@ -152,6 +152,7 @@ def _ready(scenario: Scenario, name: str) -> tuple[Scenario, tuple[str, ...]]:
     studied = studied_scenario(scenario)
     lines = [
         *notices(studied, studied.num_rounds),
+        *partition_notices(scenario),
         *handover_notices(studied),
         *presence_notices(studied),
     ]

@@ -13,7 +13,7 @@ from topologies import (
     Intermittent,
     Schedule,
     SeveralExchanges,
-    WithPresence,
+    with_everyone,
 )
 
 _APERIODIC_GRAPHS = 32  # graphs that count as the period of a schedule without one
@@ -41,40 +41,42 @@ class Neighbours:
     """Messages of one device.
 
     Attributes:
-        degrees: numbers of messages sent and received in each round of `rounds_of_period`.
+        degrees: numbers of messages sent and received in each of some rounds in which it is there.
+        num_rounds: these, and those between in which it is absent.
         edges: on which its memory depends.
     """
 
     degrees: tuple[tuple[int, int], ...]
+    num_rounds: int
     edges: Edges
 
     @property
     def messages_sent(self) -> float:
         """Mean of a round."""
-        return sum(out for out, _ in self.degrees) / len(self.degrees)
+        return sum(out for out, _ in self.degrees) / self.num_rounds
 
     @property
     def messages_received(self) -> float:
         """Mean of a round."""
-        return sum(taken for _, taken in self.degrees) / len(self.degrees)
+        return sum(taken for _, taken in self.degrees) / self.num_rounds
 
 
-def neighbours_of_devices(studied: StudiedScenario) -> tuple[Neighbours, ...]:
-    """Neighbours of every device of a scenario."""
+def neighbours_of_devices(
+    studied: StudiedScenario, rounds: Sequence[int]
+) -> tuple[Neighbours, ...]:
+    """Neighbours of every device of a scenario, in these rounds."""
     schedule = studied.schedule
-    rounds = rounds_of_period(schedule)
     return tuple(
-        Neighbours(degrees=degrees_in(schedule, device, rounds), edges=edges)
+        Neighbours(
+            degrees=tuple(
+                (len(schedule.out_edges(device, r)), len(schedule.in_neighbors(device, r)))
+                for r in rounds
+                if schedule.presence.is_present(device, r)
+            ),
+            num_rounds=len(rounds),
+            edges=edges,
+        )
         for device, edges in enumerate(edges_of_devices(studied))
-    )
-
-
-def degrees_in(
-    schedule: Schedule, device: int, rounds: Sequence[int]
-) -> tuple[tuple[int, int], ...]:
-    """Numbers of messages that a device sends and receives in each of these rounds."""
-    return tuple(
-        (len(schedule.out_edges(device, r)), len(schedule.in_neighbors(device, r))) for r in rounds
     )
 
 
@@ -85,9 +87,7 @@ def edges_of_devices(studied: StudiedScenario) -> tuple[Edges, ...]:
     rounds with an exchange are examined; of a trace all rounds in which a contact of the device
     begins, since numbers of messages grow in no other round.
     """
-    schedule = studied.schedule
-    if isinstance(schedule, WithPresence):  # devices that join late have messages, too
-        schedule = schedule.schedule
+    schedule = with_everyone(studied.schedule)  # devices that join late have messages, too
     if isinstance(schedule, Intermittent) and isinstance(schedule.schedule, ContactTrace):
         schedule = schedule.schedule
     devices = range(schedule.num_devices)
@@ -122,6 +122,14 @@ def _meetings(schedule: Schedule, device: int) -> list[int]:
     edges = [(device, peer) for peer in schedule.possible_receivers(device)]
     edges += [(peer, device) for peer in schedule.possible_senders(device)]
     return sorted({start for edge in edges for start in schedule.contacts[edge][::2]})
+
+
+def rounds_over(schedule: Schedule, num_rounds: int, most: int) -> list[int]:
+    """Rounds up to and including an exchange, from about `most` rounds spread over a training."""
+    every = schedule.exchange_every
+    stride = max(1, num_rounds // most) * every
+    starts = range(0, max(num_rounds - every, 0) + 1, stride)
+    return [r for start in starts for r in range(start, start + every)]
 
 
 def rounds_of_period(schedule: Schedule) -> list[int]:

@@ -27,6 +27,7 @@ from edgesim.costs.closed_form import closed_form
 from edgesim.costs.measured_model import MeasuredModel
 from edgesim.costs.memory import CountedModel
 from edgesim.costs.model_form import ModelForm
+from edgesim.data.natural import by_file
 from edgesim.data.partition import label_skew_sizes
 from edgesim.data.shape import DataShape
 from edgesim.errors import ScenarioError, with_notes
@@ -41,6 +42,7 @@ from edgesim.models.layers import FullPrecision, Layers
 from edgesim.quant.arithmetic import Gate
 from edgesim.quant.backends import BackendName
 from edgesim.quant.settings import QuantizationSettings
+from edgesim.scenario.data import FilePartition, LabelSkewPartition
 from edgesim.scenario.own_parts import OwnPart
 from edgesim.scenario.schema import Scenario
 from topologies import Schedule
@@ -127,10 +129,20 @@ def studied_scenario(
 
 
 def _mean_shard(scenario: Scenario, num_train: int) -> float:
-    """Samples of a device, in the mean: all are dealt, but for those that label skew leaves out."""
+    """Samples of a device, in the mean.
+
+    All are dealt, but for those that label skew or a file leaves out. A partition of one's own is
+    taken to deal all: it is made of data, which a study does not read.
+
+    Raises:
+        PartitionError: a file of a partition can't be used.
+    """
     section, num_devices = scenario.data.partition, scenario.fleet.num_devices
-    if section.kind == "label_skew":
+    if isinstance(section, LabelSkewPartition):
         return max(sum(label_skew_sizes(num_train, num_devices, section.skew)), 1)
+    if isinstance(section, FilePartition):
+        dealt = by_file(section.path, num_train, num_devices, device_names=scenario.fleet.names)
+        return sum(map(len, dealt)) / num_devices
     return num_train / num_devices
 
 

@@ -7,13 +7,17 @@ from edgesim.assembly.studied_scenario import StudiedScenario
 from edgesim.device.membership import turns_to_leave
 from edgesim.hardware.timeline import Timeline
 from edgesim.study.battery_leaves import handover_bytes
+from edgesim.study.steady_state import is_short
 from edgesim.study.tables.units import brief
 
 _MOST_NAMED = 4
 
 
 def presence_notices(studied: StudiedScenario) -> list[str]:
-    """A notice that figures have a step in each round, also of devices that are not there."""
+    """A notice that figures are those of a fleet without churn.
+
+    A short training in lockstep is counted with all absences.
+    """
     scenario, presence = studied.scenario, studied.schedule.presence
     if scenario.fleet.churn is None:
         return []
@@ -23,6 +27,8 @@ def presence_notices(studied: StudiedScenario) -> list[str]:
             "that are away are too short, and energies too large or too small"
         )
         return [f"fleet.churn: at free pace {said}"]
+    if is_short(studied.schedule, studied.num_rounds):
+        return []
     label, num_rounds = scenario.fleet.label, studied.num_rounds
     told = []
     for device in range(scenario.fleet.num_devices):
@@ -40,9 +46,7 @@ def presence_notices(studied: StudiedScenario) -> list[str]:
         return []
     more = len(told) - _MOST_NAMED
     first = ", ".join(told[:_MOST_NAMED]) + (f", and {more:,} more" if more > 0 else "")
-    said = (
-        "here a device takes a step in each round, and so its time, work and energy are too large"
-    )
+    said = "here all devices are there in all rounds; so bytes, work, time and energy are too large"
     return [f"fleet.churn: {first}; {said}"]
 
 

@@ -115,13 +115,20 @@ def find_free_pace(
 
 
 def trace_notices(studied: StudiedScenario, state: SteadyState | None) -> list[str]:
-    """A notice that a long training on a contact trace is reckoned from the trace's beginning.
-
-    In lockstep it is reckoned from a part of its rounds, too, but no clock decides who meets whom.
-    """
+    """A notice that a long training on a contact trace is reckoned from a part of it."""
     is_by_time = studied.schedule.seconds_per_round is not None
-    if not is_by_time or state is None or not state.is_free or state.is_whole:
+    if not is_by_time or state is None or state.is_whole:
         return []
+    if not state.is_free:
+        if not steady_state.is_trace(studied.schedule):
+            return []
+        first, last = state.warm_up_rounds, state.warm_up_rounds + state.num_rounds - 1
+        said = (
+            f"topology: times, and what follows from them, are those of rounds {first:,} to "
+            f"{last:,} of the trace, and can be far off; messages and bytes are counted over the "
+            "whole training; a shorter training (training.rounds or epochs) is run whole"
+        )
+        return [said]
     said = (
         f"topology: the training has more than {_PATIENCE * _MOST_EVENTS:,} rounds and messages, "
         "so times, messages and energies are reckoned from the first contacts of the trace and can "

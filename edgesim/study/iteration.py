@@ -15,7 +15,7 @@ from statistics import fmean
 
 from edgesim.assembly.equipment import device_hardware, device_profiles
 from edgesim.assembly.message_costs import MessageCosts, NoiseMessages
-from edgesim.assembly.neighbours import degrees_in, neighbours_of_devices, rounds_of_period
+from edgesim.assembly.neighbours import neighbours_of_devices, rounds_of_period, rounds_over
 from edgesim.assembly.studied_scenario import (
     StudiedScenario,
     check_studied_length,
@@ -30,9 +30,17 @@ from edgesim.scenario.schema import Scenario
 from edgesim.study.energy_costs import IterationEnergy, energies_of_activity, energies_of_work
 from edgesim.study.free_pace import WholeTraining, find_free_pace
 from edgesim.study.mean_rounds import IterationWork, MeanRound, Memories, Works, mean_bytes
-from edgesim.study.steady_state import DeviceCycle, SteadyState, find_steady_state, is_short
+from edgesim.study.steady_state import (
+    DeviceCycle,
+    SteadyState,
+    find_steady_state,
+    is_short,
+    is_trace,
+)
 from edgesim.study.wider_link import with_wider_link
-from topologies import step_share, takes_step
+from topologies import Schedule, step_share, takes_step, with_everyone
+
+_MOST_COUNTED = 20_000  # rounds of devices on a trace, spread over a long training
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,16 +197,25 @@ def iteration_costs(
     messages = NoiseMessages()
     message = messages.costs(algorithm.compressor, layout, [name])[name]
     bytes_between = messages.bytes_between(algorithm)
-    neighbours = neighbours_of_devices(studied)
     hardware = device_hardware(scenario, studied.schedule)
+    is_free = bool(hardware) and scenario.fleet.rules.goes_by_clock
+    is_counted = not is_free and is_short(studied.schedule, studied.num_rounds)
+    given = studied
+    if not is_counted:
+        studied = replace(studied, schedule=with_everyone(studied.schedule))
+    counted = range(studied.num_rounds) if is_counted else _typical_rounds(studied)
+    neighbours = neighbours_of_devices(studied, counted)
     if wider is not None and hardware:
         hardware = with_wider_link(hardware, *wider)
     works = Works(studied)
     steady_state: SteadyState | None = None
     whole: WholeTraining | None = None
-    steps = step_share(studied.schedule)
-    rounds = [MeanRound.of_schedule(own, works, i, steps) for i, own in enumerate(neighbours)]
-    if hardware and scenario.fleet.rules.goes_by_clock:
+    rounds = []
+    for device, own in enumerate(neighbours):
+        schedule = studied.schedule
+        steps = _steps(schedule, device, counted) if is_counted else step_share(schedule)
+        rounds.append(MeanRound.of_schedule(own, works, device, steps))
+    if is_free:
         found = find_free_pace(studied, hardware, most_events)
         steady_state, whole = found.steady_state, found.whole
         pairs = zip(found.sent, found.absorbed, strict=True)
@@ -214,22 +231,6 @@ def iteration_costs(
             studied.num_rounds,
         )
     longest = messages.costs(*longest_message(algorithm), [name])[name]
-    is_counted = whole is None and (
-        steady_state.is_whole if steady_state else is_short(studied.schedule, studied.num_rounds)
-    )
-    if is_counted:
-        counted: Sequence[int] = range(studied.num_rounds)
-        rounds = [
-            MeanRound.of_schedule(
-                replace(own, degrees=degrees_in(studied.schedule, i, counted)),
-                works,
-                i,
-                fmean(takes_step(studied.schedule, i, r) for r in counted),
-            )
-            for i, own in enumerate(neighbours)
-        ]
-    else:
-        counted = rounds_of_period(studied.schedule)
     memories = Memories(studied, longest.encoded.total)
     profiles = device_profiles(scenario)
     devices = tuple(
@@ -246,8 +247,23 @@ def iteration_costs(
         for device, own in enumerate(neighbours)
     )
     return IterationCosts(
-        studied=studied, message=message, devices=devices, steady_state=steady_state, whole=whole
+        studied=given, message=message, devices=devices, steady_state=steady_state, whole=whole
     )
+
+
+def _typical_rounds(studied: StudiedScenario) -> list[int]:
+    """Rounds whose means are those of a long training, as far as can be known from few."""
+    schedule = studied.schedule
+    if is_trace(schedule):  # which may begin otherwise than it goes on
+        most = max(1, _MOST_COUNTED // schedule.num_devices)
+        return rounds_over(schedule, studied.num_rounds, most)
+    return rounds_of_period(schedule)
+
+
+def _steps(schedule: Schedule, device: int, rounds: Sequence[int]) -> float:
+    """Share of the rounds in which a device takes a step."""
+    is_there = schedule.presence.is_present
+    return fmean(is_there(device, r) and takes_step(schedule, device, r) for r in rounds)
 
 
 def _device_costs(

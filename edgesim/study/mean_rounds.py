@@ -60,8 +60,10 @@ class Works:
         )
 
     def in_round(self, device: int, round_index: int) -> Work:
-        """Work of a device in a round: step, optimizer and gossip."""
+        """Work of a device in a round: step, optimizer and gossip; none while it is absent."""
         schedule = self._studied.schedule
+        if not schedule.presence.is_present(device, round_index):
+            return Work()
         sent = len(schedule.out_edges(device, round_index))
         degrees = sent, len(schedule.in_neighbors(device, round_index))
         has_step = takes_step(schedule, device, round_index)
@@ -72,20 +74,19 @@ class Works:
             self._rounds[key] = step + self._of_gossip(degrees, part)
         return self._rounds[key]
 
-    def mean(
-        self, degrees: tuple[tuple[int, int], ...], device: int, steps: float
-    ) -> IterationWork:
+    def mean(self, own: Neighbours, device: int, steps: float) -> IterationWork:
         """Mean work of a round, by part.
 
         Args:
-            degrees: numbers of messages sent and received in each round.
-            device: number of the device.
-            steps: share of its rounds in which it takes a step.
+            own: numbers of messages of the device.
+            device: its number.
+            steps: share of the rounds in which it takes a step.
         """
         part = self._part_of[device]
-        key = part, degrees, steps
+        key = part, own.degrees, own.num_rounds, steps
         if key not in self._means:
-            works = Counter(self._of_gossip(pair, part) for pair in degrees)
+            works = Counter(self._of_gossip(pair, part) for pair in own.degrees)
+            works[Work()] += own.num_rounds - len(own.degrees)
             self._means[key] = self._iteration(_mean(works), steps)
         return self._means[key]
 
@@ -136,7 +137,7 @@ class MeanRound:
     @classmethod
     def of_schedule(cls, own: Neighbours, works: Works, device: int, steps: float) -> MeanRound:
         """All messages of the schedule are sent; steps are taken in this share of the rounds."""
-        work = works.mean(own.degrees, device, steps)
+        work = works.mean(own, device, steps)
         return cls(work, own.messages_sent, own.messages_received)
 
     @classmethod

@@ -19,6 +19,7 @@ from edgesim.assembly.studied_scenario import StudiedScenario
 from edgesim.costs.measured_model import MeasuredModel
 from edgesim.gossip.optional_members import needs_exact_messages
 from edgesim.models.norms import NORMS
+from edgesim.scenario.data import OtherPartition
 from edgesim.scenario.gossip import IdentityCompressor
 from edgesim.scenario.hardware import ProfileSection
 from edgesim.scenario.own_parts import OwnPart
@@ -92,6 +93,18 @@ def _batch_notices(studied: StudiedScenario) -> list[str]:
     said = (
         f"data.batch_size is {size:,}, and a device has {size * fill:,.0f} samples in the mean: so "
         "most batches are all samples of their device, and an epoch is one step"
+    )
+    return [said]
+
+
+def partition_notices(scenario: Scenario) -> list[str]:
+    """A notice that a partition of one's own is not called for a study."""
+    section = scenario.data.partition
+    if not isinstance(section, OtherPartition) or scenario.training.epochs is None:
+        return []
+    said = (
+        f"data.partition.kind: {section.kind} is not called here, so rounds and epochs are those "
+        "of a partition that deals all samples; `edgesim validate` says how many it deals"
     )
     return [said]
 

@@ -21,7 +21,7 @@ from edgesim.hardware.duty_cycle import DutyCycle
 from edgesim.hardware.timeline import NOBODY, Hardware, Stamp, Timeline
 from edgesim.hardware.work import Work
 from edgesim.study.critical_path import Event, Limit, limits_of
-from topologies import Schedule, first_exchange
+from topologies import Schedule, first_exchange, with_everyone
 
 _LEAST_WARM_UP = 20  # exchanges
 _LEAST_ROUNDS = 120  # a multiple of the length of most short cycles of waiting
@@ -136,9 +136,19 @@ class SteadyState:
 
 
 def is_short(schedule: Schedule, num_rounds: int) -> bool:
-    """Whether a training in lockstep has so few steps and messages that all are counted."""
+    """Whether a training in lockstep has so few steps and messages that all are counted.
+
+    On a contact trace they may be more: few of its rounds say nothing of the others.
+    """
+    schedule = with_everyone(schedule)
     events_of_round = schedule.num_devices + _edges(schedule) / schedule.exchange_every
-    return num_rounds * events_of_round <= FEW_EVENTS
+    most = _MOST_EVENTS if is_trace(schedule) else FEW_EVENTS
+    return num_rounds * events_of_round <= most
+
+
+def is_trace(schedule: Schedule) -> bool:
+    """Whether contacts by time say who meets whom, and do not repeat."""
+    return schedule.seconds_per_round is not None and schedule.period is None
 
 
 def _edges(schedule: Schedule) -> int:
@@ -280,15 +290,17 @@ class _Fleet:
         inboxes: list[list[_Arrival]] = [[] for _ in self.clocks]
         is_there = self.schedule.presence.is_present
         for device, clock in enumerate(self.clocks):
-            if is_there(device, round_index) and not is_there(device, max(round_index - 1, 0)):
-                # It comes back, and has not waited for the others.
+            if not is_there(device, round_index):
                 clock.be_absent(round_index * len(self.clocks) + device)
+                continue
             begin_s, before = clock.now_s, self._clock_events[device]
             step_s = clock.step(self.work(device, round_index), round_index)
             self._clock_events[device] = Event(device, None, begin_s, step_s, 0.0, before)
             for receiver, _ in self.schedule.out_edges(device, round_index):
                 inboxes[receiver].append(self._send(device, clock, receiver))
         for device, clock in enumerate(self.clocks):
+            if not is_there(device, round_index):
+                continue
             inbox, sums = inboxes[device], self._sums[device]
             last = self._last_event(device, inbox)
             step_end_s = clock.now_s

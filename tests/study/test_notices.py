@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
+import edgesim
 from edgesim.assembly.studied_scenario import StudiedScenario, studied_scenario
 from edgesim.errors import ScenarioError
 from edgesim.scenario import load_scenario
 from edgesim.study import notices as module
 from edgesim.study.batteries import battery_notices, check_batteries
-from edgesim.study.notices import precision_notices
+from edgesim.study.notices import partition_notices, precision_notices
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 INT8 = "model.precision=int8"
@@ -194,3 +195,14 @@ def test_batches_of_more_than_twice_a_devices_samples_are_named(batch_size, is_t
     told = [line for line in found if line.startswith("data.batch_size")]
     said = "data.batch_size is 400, and a device has 180 samples in the mean: so most"
     assert [line.startswith(said) for line in told] == [True] * is_told
+
+
+def test_a_partition_of_ones_own_is_said_not_to_be_called(tmp_path):
+    (tmp_path / "few.py").write_text(
+        "def few(num_devices):\n    return [[device] for device in range(num_devices)]\n"
+    )
+    settings = {"data__partition": {"kind": f"{tmp_path}/few.py:few"}, "evaluation": {}}
+    (said,) = edgesim.cost("quickstart", advice=False, **settings).notices
+    assert "few.py:few is not called here, so rounds and epochs are those of a partition" in said
+    settings |= {"training__epochs": None, "training__rounds": 3, "training__schedule": {}}
+    assert not partition_notices(edgesim.load_scenario("quickstart", **settings))

@@ -9,6 +9,8 @@ import pytest
 from study_scenarios import DENSE, MIXED, ran, small
 
 from edgesim.study.answer import answer_of
+from edgesim.study.churn_notices import presence_notices
+from edgesim.study.free_pace import trace_notices
 from edgesim.study.iteration import iteration_costs
 from edgesim.study.tables.answer_text import answer_lines
 from edgesim.study.tables.scenario_tables import fleet_table
@@ -164,3 +166,86 @@ def test_a_device_that_joins_late_has_not_waited_for_the_others(tmp_path):
     lives = zip(training_of(with_churn).lives, training_of(without).lives, strict=True)
     for there, always in lives:
         assert there.needed_j < 1.1 * always.needed_j
+
+
+CHURN = (
+    "absent: [{device: 1, from_round: 3, until_round: 20}], joins: [{device: 2, round: 7}], "
+    "random: {absence_probability: 0.2, mean_absence_rounds: 2}"
+)
+
+
+@pytest.mark.parametrize("algorithm", ["choco", "deepsqueeze"])
+def test_a_fleet_with_churn_is_foretold_with_its_absences(tmp_path, algorithm):
+    churn = (f"fleet.churn={{{CHURN}}}", "topology.kind=complete")
+    length = ("training.epochs=null", "training.rounds=40")
+    scenario = small(tmp_path, *MIXED, DENSE, f"gossip.algorithm={algorithm}", *churn, *length)
+    costs = iteration_costs(scenario)
+    foretold = training_of(costs)
+    run = ran(tmp_path, scenario)
+    found = pd.read_parquet(run.path / "rounds.parquet").groupby("device")
+    assert found.size().nunique() > 1
+    assert foretold.seconds == pytest.approx(run.summary["virtual_time_s"], rel=1e-12)
+    assert foretold.sent_bytes == pytest.approx(found["sent_bytes"].sum(), rel=1e-12)
+    assert foretold.energy_j == pytest.approx(found["energy_j"].sum(), rel=1e-3)
+    assert presence_notices(costs.studied) == []
+
+
+def test_a_long_training_with_churn_is_reckoned_with_all_devices(tmp_path):
+    """Few of its rounds would say nothing of the others. Mixing itself has more work with churn."""
+    length = ("training.epochs=null", "training.rounds=100000", "evaluation={}")
+    plain = iteration_costs(small(tmp_path, *MIXED, DENSE, *length))
+    churn = "fleet.churn={joins: [{device: 2, round: 40}]}"
+    costs = iteration_costs(small(tmp_path, *MIXED, DENSE, *length, churn))
+    for own, other in zip(costs.devices, plain.devices, strict=True):
+        assert own.sent_bytes == other.sent_bytes > 0
+        assert own.time.cycle.period_s == pytest.approx(other.time.cycle.period_s, rel=1e-3)
+    (said,) = presence_notices(costs.studied)
+    assert said.startswith(
+        "fleet.churn: device 2 is there in 99,960 of 100,000 rounds; here all devices are there"
+    )
+
+
+def traced(folder, *settings, duration=20):
+    """Four devices that all meet at the beginning of the training, and never again."""
+    edges = [(i, j) for i in range(4) for j in range(4) if i != j]
+    rows = [f"0,{i},{j},{duration}" for i, j in edges]
+    trace = ["time,source,target,duration", *rows]
+    (folder / "contacts.csv").write_text("\n".join(trace) + "\n")
+    graph = (
+        f"topology={{kind: trace, path: {folder / 'contacts.csv'}, seconds_per_round: 1}}",
+        "training.epochs=null",
+        "evaluation={}",
+    )
+    return iteration_costs(small(folder, *MIXED, DENSE, *graph, *settings))
+
+
+def test_of_a_trace_all_rounds_count(tmp_path):
+    """20 rounds have contacts; messages of the first 32 are not those of the others."""
+    sent = [
+        20 * traced(tmp_path, "training.rounds=20").devices[1].sent_bytes,
+        *(n * traced(tmp_path, f"training.rounds={n}").devices[1].sent_bytes for n in (4000, 8000)),
+    ]
+    assert sent == pytest.approx([sent[0]] * 3, rel=1e-9)
+
+
+def test_a_long_training_on_a_trace_is_said_to_be_reckoned_from_a_part(tmp_path):
+    costs = traced(tmp_path, "training.rounds=200000", duration=2000)
+    whole = traced(tmp_path, "training.rounds=20")
+    sent = 200_000 * costs.devices[1].sent_bytes
+    assert sent == pytest.approx(2000 * whole.devices[1].sent_bytes, rel=0.01)
+    (said,) = trace_notices(costs.studied, costs.steady_state)
+    assert said.startswith("topology: times, and what follows from them, are those of rounds 20 to")
+    assert trace_notices(whole.studied, whole.steady_state) == []
+
+
+def test_a_file_of_a_partition_says_how_many_rounds_an_epoch_has(tmp_path):
+    """It deals 64 of 1,437 samples: two batches of eight to a device."""
+    rows = [f"{sample},{sample % 4}" for sample in range(64)]
+    (tmp_path / "shards.csv").write_text("\n".join(["sample,device", *rows]) + "\n")
+    partition = f"data.partition={{kind: file, path: {tmp_path / 'shards.csv'}}}"
+    length = ("data.train_samples=null", "data.batch_size=8", "training.epochs=2")
+    scenario = small(tmp_path, *MIXED, DENSE, partition, *length, "evaluation.every_epochs=1")
+    costs = iteration_costs(scenario)
+    assert costs.studied.num_rounds == 4
+    run = ran(tmp_path, scenario)
+    assert training_of(costs).seconds == pytest.approx(run.summary["virtual_time_s"], rel=1e-12)
