@@ -67,6 +67,10 @@ class Candidate:
     whom: tuple[int, ...] = ()
     wider: tuple[int, int, float] | None = None
 
+    def has(self, other: Candidate) -> bool:
+        """Whether it is the other change, and maybe more."""
+        return set(other.settings) <= {*self.settings} and other.wider in (None, self.wider)
+
 
 def candidates(scenario: Scenario, costs: IterationCosts) -> Iterator[Candidate]:
     """Changes that may make rounds shorter, or messages or energies less.

@@ -6,7 +6,7 @@ changed scenario are computed. Only training shows how a change affects accuracy
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -195,20 +195,28 @@ def _share_sent(costs: IterationCosts) -> float:
 
 
 def _joined(changes: Iterable[Change]) -> Candidate:
-    """Several changes at once; of two that set one key, the better one."""
+    """Several changes at once; of two that set one key, the better one.
+
+    Of a section that is set as a whole, another change may set a key that it leaves out.
+    """
     settings: dict[str, str] = {}
     wider = None
     for change in changes:
         own = change.candidate
         pairs = [setting.split("=", 1) for setting in own.settings]
-        if not any(_overlap(key, other) for key, _ in pairs for other in settings):
+        if all(_fits(key, settings) for key, _ in pairs):
             settings.update(dict(pairs))
         wider = wider or own.wider
     return Candidate(tuple(f"{key}={value}" for key, value in settings.items()), (), wider)
 
 
-def _overlap(key: str, other: str) -> bool:
-    return f"{key}.".startswith(f"{other}.") or f"{other}.".startswith(f"{key}.")
+def _fits(key: str, settings: Mapping[str, str]) -> bool:
+    """Whether a key can be set after these settings, and changes none of them."""
+    if any(f"{other}.".startswith(f"{key}.") for other in settings):
+        return False
+    above = [other for other in settings if key.startswith(f"{other}.")]
+    below = {other: key.removeprefix(f"{other}.").partition(".")[0] for other in above}
+    return all(f"{below[other]}:" not in settings[other] for other in above)
 
 
 def _time(training: Training) -> float:

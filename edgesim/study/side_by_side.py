@@ -129,19 +129,18 @@ def _of_time(device: DeviceCosts) -> Iterator[_Quantity]:
 
 
 def _of_fleet(costs: IterationCosts) -> Iterator[_Quantity]:
-    rounds, training = costs.studied.num_rounds, training_of(costs)
+    training, table = training_of(costs), costs.energy_table
     yield "fleet", "devices", "devices", len(costs.devices), None
     yield "fleet", "sent_bytes", "sent in an iteration", costs.sent_bytes, "B"
-    energy = f"energy_j_{costs.energy_table}"
-    label = f"energy, {costs.energy_table}"
-    yield "fleet", energy, label, costs.energy_j, "J"
+    yield "fleet", f"energy_j_{table}", f"energy, {table}", costs.energy_j, "J"
     if costs.steady_state is not None:
         yield "fleet", "period_s", "period of a round", costs.steady_state.period_s, "s"
         yield "fleet", "training_s", "whole training", training.seconds or 0.0, "s"
-    yield "fleet", "rounds", "rounds of it", rounds, None
+    yield "fleet", "rounds", "rounds of it, at most", max(training.rounds), None
     yield "fleet", "training_bytes", "bytes sent in it", sum(training.sent_bytes), "MB"
     if costs.steady_state is not None:
-        yield "fleet", "training_j", "energy of it", sum(training.energy_j), "J"
+        energy_j = sum(training.energy_j)
+        yield "fleet", f"training_j_{table}", f"energy of it, {table}", energy_j, "J"
     if training.lives:
         used = max(life.used for life in training.lives)
         yield "fleet", "battery_used", "battery, share of it, the most", used, None

@@ -1,16 +1,17 @@
 """The answer of `edgesim cost`: against a fleet worked out by hand, and in its words."""
 
+from dataclasses import replace
 from math import ceil
 
 import pytest
-from study_scenarios import INT8, MIXED, ROOT, as_if_long, small
+from study_scenarios import DENSE, INT8, MIXED, ROOT, as_if_long, small
 
 from edgesim.compression.wire import HEADER
 from edgesim.scenario.files import load_scenario
 from edgesim.study.answer import answer_of
-from edgesim.study.changes import advise
+from edgesim.study.changes import _fits, advise
 from edgesim.study.iteration import iteration_costs
-from edgesim.study.tables.answer_text import answer_lines, answer_table
+from edgesim.study.tables.answer_text import answer_lines, answer_table, change_table
 from edgesim.study.tables.kinds import Names
 from edgesim.study.tables.scenario_tables import energy_table, time_table
 from edgesim.study.tables.units import brief, with_unit
@@ -207,6 +208,38 @@ def test_several_changes_at_once_help_more(of_six_boards):
         for change in (advice.together, *advice.changes)
     ]
     assert used == sorted(used)
+
+
+def test_a_key_of_a_section_that_another_change_sets_is_joined_with_it(tmp_path):
+    """`gossip.compressor` and `gossip.compressor.values`, which the section leaves out."""
+    advice = answered(tmp_path, *MIXED, DENSE).advice
+    settings = {setting for change in advice.changes for setting in change.candidate.settings}
+    keys = {setting.partition("=")[0] for setting in settings}
+    assert {"gossip.compressor", "gossip.compressor.values"} <= keys
+    assert set(advice.together.candidate.settings) == settings
+
+
+@pytest.mark.parametrize(
+    ("key", "fits"),
+    [
+        ("b", True),
+        ("a", False),
+        ("a.c", True),
+        ("a.kind", False),
+        ("a.kind.x", False),
+        ("ab", True),
+    ],
+)
+def test_a_change_fits_others_whose_keys_it_leaves_as_they_are(key, fits):
+    assert _fits(key, {"a": "{kind: top_k}"}) == fits
+    assert not _fits("a", {"a.c": "1"})
+
+
+def test_changes_that_do_not_fit_each_other_are_not_counted_as_all(tmp_path):
+    answer = answered(tmp_path, *MIXED)
+    part = replace(answer.advice.changes[0], costs=answer.costs)
+    answer = replace(answer, advice=replace(answer.advice, together=part))
+    assert change_table(answer).rows[-1][0] == "1. together"
 
 
 def test_where_nothing_helps_that_is_said(tmp_path):

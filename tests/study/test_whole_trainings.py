@@ -12,8 +12,10 @@ from edgesim.study.answer import answer_of
 from edgesim.study.churn_notices import presence_notices
 from edgesim.study.free_pace import trace_notices
 from edgesim.study.iteration import iteration_costs
+from edgesim.study.side_by_side import side_by_side
 from edgesim.study.tables.answer_text import answer_lines
-from edgesim.study.tables.scenario_tables import fleet_table
+from edgesim.study.tables.ratio import times
+from edgesim.study.tables.scenario_tables import fleet_table, message_table
 from edgesim.study.training import training_of
 
 
@@ -249,3 +251,29 @@ def test_a_file_of_a_partition_says_how_many_rounds_an_epoch_has(tmp_path):
     assert costs.studied.num_rounds == 4
     run = ran(tmp_path, scenario)
     assert training_of(costs).seconds == pytest.approx(run.summary["virtual_time_s"], rel=1e-12)
+
+
+def test_side_by_side_energies_are_of_one_table_and_rounds_those_of_the_training(tmp_path):
+    free = ("fleet.pace=free", "training.epochs=null", "training.rounds=900")
+    scenario = small(
+        tmp_path, *MIXED, DENSE, *free, "training.virtual_time_s=0.05", "evaluation={}"
+    )
+    costs = iteration_costs(scenario)
+    rounds = {pair.key: pair.first for pair in side_by_side(costs, costs)}["rounds"]
+    assert rounds == max(training_of(costs).rounds) < 900
+    table = ("hardware.energy_table=horowitz_45nm",)
+    other = iteration_costs(small(tmp_path, *MIXED, DENSE, *table))
+    keys = {
+        pair.key for pair in side_by_side(other, iteration_costs(small(tmp_path, *MIXED, DENSE)))
+    }
+    assert not any(key.startswith("training_j") for key in keys)
+    assert times(0.0013) == "0.0013x"
+    assert times(0.5) == "0.50x"
+
+
+def test_messages_of_one_kind_are_not_said_to_be_of_several(tmp_path):
+    """Means over 7 rounds of which 3 have an exchange are no whole bytes."""
+    gossip = "gossip={algorithm: bagua_low_precision, local_steps: 2}"
+    length = ("training.epochs=null", "training.rounds=7", "evaluation={}", "topology.kind=ring")
+    costs = iteration_costs(small(tmp_path, *MIXED, gossip, *length))
+    assert not any("within its site" in note for note in message_table(costs).notes)

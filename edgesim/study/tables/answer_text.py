@@ -89,7 +89,11 @@ def change_table(answer: Answer) -> Table | None:
     has_lives = any(change.training.lives for change in advice.changes)
     changes = [(_words(answer, change), change) for change in advice.changes]
     if advice.together is not None:
-        changes.append((f"all {len(changes)} together", advice.together))
+        together = advice.together.candidate
+        joined = [n for n, own in enumerate(advice.changes, 1) if together.has(own.candidate)]
+        those = " and ".join(f"{n}." for n in joined)
+        whole = f"all {len(joined)}" if len(joined) == len(changes) else those
+        changes.append((f"{whole} together", advice.together))
     columns = ("training", "memory", "sends", "energy", *(("battery",) if has_lives else ()))
     return Table(
         "",

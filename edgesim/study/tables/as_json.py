@@ -210,7 +210,7 @@ def _fleet(costs: IterationCosts) -> dict[str, Any]:
         "energy_j": costs.energy_j,
         "rhythm": timed,  # format 1 has this name
         "training": {
-            "rounds": costs.studied.num_rounds,
+            "rounds": max(training.rounds),
             "sent_bytes": sum(training.sent_bytes),
             "energy_j": sum(training.energy_j),
             "virtual_time_s": training.seconds,

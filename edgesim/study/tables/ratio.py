@@ -41,6 +41,8 @@ class Ratio:
 
 def times(value: float) -> str:
     """A ratio as text."""
+    if value < 0.1:
+        return f"{value:.2g}x"
     return f"{value:.2f}x" if value < 10 else f"{value:.1f}x"
 
 

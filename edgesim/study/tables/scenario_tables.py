@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from math import isclose
 
 from edgesim.hardware.energy_tables import ENERGY_TABLES
 from edgesim.study.energy_costs import BOARD, IterationEnergy
@@ -141,7 +142,7 @@ def message_table(costs: IterationCosts) -> Table:
     notes = []
     if any(name in _CONVENTIONS for name in message.by_convention):
         notes.append("Conventions: docs/reference.md, sections 3.6, 6 and 7.")
-    is_only_kind = device.sent_bytes == times * counts.total
+    is_only_kind = isclose(device.sent_bytes, times * counts.total)  # means of rounds
     if not is_only_kind:
         notes.append(
             f"The device sends {plain(times)} messages in an iteration, some of them within its "
