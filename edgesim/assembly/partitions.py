@@ -22,6 +22,7 @@ from edgesim.scenario.data import (
     DataSection,
     FilePartition,
     LabelSkewPartition,
+    OtherPartition,
     OwnerPartition,
 )
 from edgesim.scenario.own_parts import OwnPart
@@ -118,18 +119,25 @@ def _are_equal(some: Sequence[NDArray[Any]], others: Sequence[NDArray[Any]]) -> 
 def notices_of_skew(
     scenario: Scenario, dataset: Dataset | ArrayDataset, indices: Sequence[NDArray[np.int64]]
 ) -> tuple[str, ...]:
-    """What a partition by label skew does where classes are small.
+    """What label skew does where classes are small, and how much a partition of one's own leaves.
 
     Args:
         scenario: of the run.
         dataset: of the scenario.
         indices: of each device's training samples.
     """
-    if not isinstance(scenario.data.partition, LabelSkewPartition):
-        return ()
+    section = scenario.data.partition
     there = scenario.data.train_samples or len(dataset.train)
     sizes = [len(shard) for shard in indices]
     unused = there - sum(sizes)
+    if isinstance(section, OtherPartition) and unused > _MOST_UNUSED * there:
+        said = (
+            f"data.partition.kind: {section.kind} deals {sum(sizes):,} of {there:,} samples; the "
+            "others are used by nobody"
+        )
+        return (said,)
+    if not isinstance(section, LabelSkewPartition):
+        return ()
     if unused <= _MOST_UNUSED * there and min(sizes) >= _LEAST_SHARD * max(sizes):
         return ()
     said = (

@@ -104,7 +104,7 @@ class Payload:
         return Sections(scales, indices, values, checksum)
 
     def wrong_positions(self) -> str:
-        """What is wrong with the type of indices or counts; empty if nothing is.
+        """What is wrong with the type of indices or counts, or their number; empty if nothing is.
 
         Numpy takes others too. The compiled code, which is used later, does not.
         """
@@ -122,6 +122,9 @@ class Payload:
                 )
             else:
                 return f"its {name} are a {type(found).__name__}; must be an int64 array of numpy"
+        tensors = len(self.layout.names)
+        if len(self.counts) != tensors:
+            return f"it has {len(self.counts)} counts; must be {tensors}, one for each tensor"
         return ""
 
     def decode(self) -> Tensor:

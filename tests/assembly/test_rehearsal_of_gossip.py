@@ -112,6 +112,11 @@ class Other:
             "its indices are int32 of shape (60,); must be int64, one axis",
         ),
         ({"counts": lambda counts: counts[None]}, {}, "its counts are int64 of shape (1, 2)"),
+        (
+            {"counts": lambda counts: np.repeat(counts, 3)},
+            {},
+            "it has 6 counts; must be 2, one for each tensor",
+        ),
         ({}, {"counts": np.array([3, 3])}, "says 6 values, but compress makes a payload of 60 "),
         (
             {},

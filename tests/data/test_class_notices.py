@@ -64,3 +64,15 @@ def test_samples_that_a_skewed_partition_rounds_away_are_told(tmp_path, num_clas
     assert len(found) == (said is not None)
     assert all(notice.startswith("data.partition: label_skew rounds the") for notice in found)
     assert all(said in notice for notice in found)
+
+
+@pytest.mark.parametrize(("num", "said"), [(2, ["deals 4 of 12 samples; the others"]), (6, [])])
+def test_samples_that_a_partition_of_ones_own_leaves_are_told(tmp_path, num, said):
+    (tmp_path / "some.py").write_text(
+        "def some(num_devices):\n"
+        f"    return [[*range({num} * d, {num} * d + {num})] for d in range(num_devices)]\n"
+    )
+    own = f"data.partition={{kind: '{tmp_path / 'some.py'}:some'}}"
+    found = notices(tmp_path, [0, 1, 2] * 4, [0, 1, 2], (own,))
+    assert len(found) == len(said)
+    assert all(text in notice for text, notice in zip(said, found, strict=True))
