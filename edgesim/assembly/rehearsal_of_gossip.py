@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from math import isclose
 from typing import Any, get_args
 
+import networkx as nx
 import numpy as np
 import torch
 from torch import Tensor
@@ -23,7 +25,10 @@ from edgesim.assembly.own_calls import (
 from edgesim.assembly.trial_of_gossip import (
     ALGORITHM,
     STATE_MEMBERS,
+    UNLIKE,
+    UNLIKE_AND_BALANCED,
     Trial,
+    Weights,
     as_bytes,
     misspelt,
     small_change,
@@ -41,9 +46,11 @@ from edgesim.gossip.optional_members import (
     OPTIONAL_MEMBERS,
     Disagreement,
     NeededExchanges,
+    graph_problem,
+    own_schedule,
 )
 from edgesim.learning.parameters import ParameterLayout
-from topologies import Schedule, first_exchange
+from topologies import Schedule, first_exchange, is_balanced
 
 COMPRESSOR = "gossip.compressor.kind"
 MOST_NEIGHBORS = 2  # of a device that is tried
@@ -59,18 +66,25 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
 
 
 def rehearse_algorithm(
-    algorithm: Algorithm[Any], other: Algorithm[Any], x: Tensor, schedule: Schedule
+    algorithm: Algorithm[Any],
+    other: Algorithm[Any],
+    x: Tensor,
+    schedule: Schedule,
+    *,
+    is_whole: bool,
 ) -> tuple[str, ...]:
     """Let devices take steps and exchange messages for some rounds, three times.
 
     The second time must give the bits of the first. So must the third, in which all states are
-    written and read back after each round, as checkpoints are.
+    written and read back after each round, as checkpoints are. A fourth time edges have unlike
+    weights, if those of the run are unlike.
 
     Args:
         algorithm: of one's own.
         other: the same, made again, as each process of a run does.
         x: parameters to begin with.
         schedule: of the run; says how many neighbours are tried.
+        is_whole: whether all devices take part in each exchange, in lockstep.
 
     Returns:
         Notices: of members that may be misspelt, that a round of gossip changes the sum of x over
@@ -98,9 +112,57 @@ def rehearse_algorithm(
             f"{ALGORITHM}: after a checkpoint it goes on with other bits ({place}); keep all that "
             "changes in the state"
         )
+    of_weights = _try_unlike_weights(algorithm, x, schedule, is_whole=is_whole)
     unread = misspelt(type(algorithm), OPTIONAL_MEMBERS)
     unread += misspelt(type(first.states[0]), STATE_MEMBERS, GossipState)
-    return (*unread, *(notice for notice in (first.notice, less) if notice))
+    return (*unread, *(notice for notice in (first.notice or of_weights, less) if notice))
+
+
+def _try_unlike_weights(
+    algorithm: Algorithm[Any], x: Tensor, schedule: Schedule, *, is_whole: bool
+) -> str | None:
+    """Let devices with unlike weights and degrees exchange; a notice if the sum of x changes.
+
+    Where all have equal weights, push weights stay 1, and a weight may come from a degree. Whoever
+    chooses who sends, or refuses the graph, is not tried.
+    """
+    weights = _unlike_weights(schedule, is_whole=is_whole)
+    if weights is None or own_schedule(type(algorithm)) is not None:
+        return None
+    num_devices = max(2, min(1 + MOST_NEIGHBORS, schedule.num_devices))
+    graph: nx.DiGraph[int] = nx.DiGraph()
+    graph.add_weighted_edges_from((*ends, weight) for ends, weight in weights.items())
+    graph = graph.subgraph(range(num_devices))
+    if called(ALGORITHM, "graph_problem", graph_problem, algorithm, graph):
+        return None
+    has_quiet = _has_quiet_rounds(schedule)
+    trial = Trial(algorithm, x, num_devices, has_quiet=has_quiet, weights=weights)
+    trial.run()
+    return trial.notice
+
+
+def _unlike_weights(schedule: Schedule, *, is_whole: bool) -> Weights | None:
+    """Weights as unlike as those of the run; None if it has equal ones, by equal degrees.
+
+    What is right with the weights of the run must pass.
+    """
+    if not is_whole:
+        return UNLIKE
+    exchanges = LOOKED_AT if not schedule.is_static else 1
+    rounds = (first_exchange(schedule) + n * schedule.exchange_every for n in range(exchanges))
+    graphs = [schedule.graph(round_index) for round_index in rounds]
+    if not all(map(is_balanced, graphs)):
+        return UNLIKE
+    return None if all(map(_has_equal_weights, graphs)) else UNLIKE_AND_BALANCED
+
+
+def _has_equal_weights(graph: nx.DiGraph[int]) -> bool:
+    """Whether each edge has the weight 1 / (degree + 1) of both its ends."""
+    return all(
+        isclose(weight * (1 + degree), 1)
+        for sender, receiver, weight in graph.edges(data="weight")
+        for degree in (graph.out_degree(sender), graph.in_degree(receiver))
+    )
 
 
 def rehearse_compressor(
