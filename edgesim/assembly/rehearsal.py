@@ -83,7 +83,7 @@ def rehearse(
     x = flat.parameters.cpu()
     if is_own(gossip.compressor.kind):
         compressors = unchecked(algorithm.compressor), unchecked(other.compressor)
-        rehearse_compressor(*compressors, flat.layout, small_change(x))
+        notices.append(rehearse_compressor(*compressors, flat.layout, small_change(x)))
     if is_own(gossip.algorithm):
         in_step, comes_and_goes = scenario.fleet.rules.waits_for_all, scenario.fleet.churn
         is_whole = in_step and comes_and_goes is None and not has_batteries(scenario)

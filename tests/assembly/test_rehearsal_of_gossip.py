@@ -11,7 +11,7 @@ import torch
 from edgesim.assembly.build import name_devices
 from edgesim.assembly.gossip import make_algorithm
 from edgesim.assembly.rehearsal_of_gossip import rehearse_algorithm, rehearse_compressor
-from edgesim.compression.compressors import Identity, TopK
+from edgesim.compression.compressors import QSGD, Identity, RandomK, SignScale, TopK
 from edgesim.compression.errors import CompressionError
 from edgesim.compression.message_form import MessageForm
 from edgesim.compression.payload import Payload
@@ -285,6 +285,60 @@ def test_it_may_not_say_less():
     x = torch.randn(LAYOUT.numel, generator=torch.Generator().manual_seed(0)) / 100
     with pytest.raises(ScenarioError, match="says 62 values, but compress makes a payload of "):
         rehearse_compressor(Large(0.1), Large(0.1), LAYOUT, x)
+
+
+def negated(codes):
+    return -codes
+
+
+def of_other_entries(codes):
+    return codes[::-1].copy()
+
+
+def too_large(codes):
+    return np.float32(2.5) * codes
+
+
+@pytest.mark.parametrize("wrong", [negated, of_other_entries, too_large])
+def test_a_compressor_whose_error_is_larger_than_the_vector_is_told_of(wrong):
+    x = torch.randn(LAYOUT.numel, generator=torch.Generator().manual_seed(0)) / 100
+    told = rehearse_compressor(*2 * [Other({"codes": wrong}, {})], LAYOUT, x)
+    assert told.startswith("gossip.compressor.kind: the error |x - C(x)|^2 is ")
+    assert "CHOCO, BEER and DeepSqueeze need a smaller one" in told
+
+
+@dataclass(frozen=True)
+class Unbiased(RandomK):
+    """Sends as many entries as `RandomK`, divided by their share."""
+
+    def compress(self, x, layout, rng):
+        return RandomK.compress(self, x / self.keep, layout, rng)
+
+
+@pytest.mark.parametrize(
+    ("right", "is_told"),
+    [
+        (TopK(0.01, "fp16"), False),
+        (RandomK(0.01, "fp32"), False),
+        (Identity("int8"), False),
+        (SignScale(), False),
+        (QSGD(1, biased=True), False),
+        (QSGD(6), False),
+        (QSGD(1), True),
+        (Unbiased(0.8, "fp32"), False),
+        (Unbiased(0.1, "fp32"), True),
+    ],
+)
+def test_one_whose_error_is_smaller_is_not(right, is_told):
+    """An unbiased one may have a larger error; then CHOCO diverges with it."""
+    x = torch.randn(LAYOUT.numel, generator=torch.Generator().manual_seed(0)) / 100
+    assert bool(rehearse_compressor(right, right, LAYOUT, x)) == is_told
+
+
+def test_values_beyond_the_range_of_the_code_may_be_refused():
+    """As docs/own-algorithm.md asks; some of the vectors that are tried have such values."""
+    x = torch.randn(LAYOUT.numel, generator=torch.Generator().manual_seed(0)) / 100
+    assert rehearse_compressor(*2 * [Identity("fp16")], LAYOUT, x) is None
 
 
 def test_one_that_differs_when_it_is_made_again_is_refused():
