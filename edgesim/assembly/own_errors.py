@@ -10,12 +10,15 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import FrozenInstanceError
 from types import FrameType
 
 from edgesim.errors import MEND_OWN_CODE, EdgesimError, OwnCodeError, RunStoppedError
 
 MOST_CHARACTERS = 500  # of an error's own text
 
+_GENERATED = "<string>"  # file of methods that Python writes, as those of a frozen dataclass
+_FROZEN = "a part is frozen: values that change belong in the state of the algorithm or optimizer"
 _FILE_MODULE = "edgesim_own_"  # begins the names of modules that are made of files
 _SHARED = frozenset({"edgesim", "topologies", "torch", "numpy"})  # their frames say nothing
 _OWN_MODEL = ("edgesim.models.own", "OwnModel._called")  # calls a module of one's own
@@ -55,6 +58,8 @@ def failure(error: BaseException) -> str:
     where = place_of(error)
     if isinstance(error, SyntaxError):
         text = error.msg
+    elif isinstance(error, FrozenInstanceError) and _is_of_own_class(error):
+        text = f"{text}; {_FROZEN}"
     return f"fails{where and f' at {where}'}: {kind}{text and ': '}{text}"
 
 
@@ -125,9 +130,20 @@ def own_code(doing: str | Callable[[], str] = "") -> Iterator[None]:
 
 
 def _own_frames(error: BaseException) -> list[tuple[FrameType, int]]:
-    """Frames of own code in an error's traceback, the innermost last, each with its line."""
+    """Frames of own code in an error's traceback, the innermost last, each with its line.
+
+    Those of methods that Python has generated have no line that anybody wrote.
+    """
     walked = traceback.walk_tb(error.__traceback__)
-    return [(frame, line) for frame, line in walked if _package_of(frame) in _keys]
+    own = [(frame, line) for frame, line in walked if _package_of(frame) in _keys]
+    written = [each for each in own if each[0].f_code.co_filename != _GENERATED]
+    return written or own
+
+
+def _is_of_own_class(error: FrozenInstanceError) -> bool:
+    """Whether an object of a class of one's own refused to be changed; the class raises it."""
+    *_, (innermost, _) = traceback.walk_tb(error.__traceback__)
+    return _package_of(innermost) in _keys
 
 
 def _failed_model(error: BaseException) -> str:

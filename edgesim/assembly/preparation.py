@@ -103,8 +103,8 @@ def prepare(
     _check_small_batch(scenario, dataset, model, [len(i) for i in indices], training.num_rounds)
     _check_small_evaluation(scenario, dataset, model, [len(i) for i in own_tests])
     num_epochs = ceil(training.num_rounds / training.rounds_per_epoch)
-    notices = of_task + rehearse(scenario, schedule, model, batch, num_epochs)
-    notices += notices_of_skew(scenario, dataset, indices)
+    own_notices = of_task + rehearse(scenario, schedule, model, batch, num_epochs)
+    notices = own_notices + notices_of_skew(scenario, dataset, indices)
     notices += notices_of_owners(scenario, dataset, own_tests)
     if start is not None:
         notices += notices_of_start(start, scenario.model, dataset.mean, dataset.std)
@@ -127,6 +127,7 @@ def prepare(
         files_digest_of(model),
         notices,
         start,
+        own_notices,
     )
     if reads_images:
         prepared.read_images()

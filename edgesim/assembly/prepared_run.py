@@ -41,7 +41,8 @@ class PreparedRun:
     own test samples; it is empty if no device has any. `files_digest` is that of the files that the
     model was read from; empty if there are none. `notices` say what parts of one's own did when
     they were tried, if it is allowed and easily overlooked. `start` has the values that the model
-    begins with, if they are not random.
+    begins with, if they are not random. `own_notices` are those of the notices that tell of parts
+    of one's own: the summary keeps them, since nothing else that is kept says them.
     """
 
     scenario: Scenario
@@ -55,6 +56,7 @@ class PreparedRun:
     files_digest: str = ""
     notices: tuple[str, ...] = ()
     start: StartValues | None = None
+    own_notices: tuple[str, ...] = ()
 
     @cached_property
     def data(self) -> DataSpec:

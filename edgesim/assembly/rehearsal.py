@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from edgesim.assembly.checked_compressor import unchecked
+from edgesim.assembly.equipment import has_batteries
 from edgesim.assembly.gossip import make_algorithm, with_some_rate
 from edgesim.assembly.optimization import (
     make_learning_rates,
@@ -82,9 +83,11 @@ def rehearse(
     x = flat.parameters.cpu()
     if is_own(gossip.compressor.kind):
         compressors = unchecked(algorithm.compressor), unchecked(other.compressor)
-        rehearse_compressor(*compressors, flat.layout, small_change(x))
+        notices.append(rehearse_compressor(*compressors, flat.layout, small_change(x)))
     if is_own(gossip.algorithm):
-        notices.extend(rehearse_algorithm(algorithm, other, x, schedule))
+        in_step, comes_and_goes = scenario.fleet.rules.waits_for_all, scenario.fleet.churn
+        is_whole = in_step and comes_and_goes is None and not has_batteries(scenario)
+        notices.extend(rehearse_algorithm(algorithm, other, x, schedule, is_whole=is_whole))
     if is_own(training.optimizer.kind):
         own_x, lr = x[: flat.num_trainable], training.optimizer.lr
         notices.extend(rehearse_optimizer(lambda: make_optimizer(scenario), own_x, lr))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from math import isclose
 from typing import Any, get_args
 
+import networkx as nx
 import numpy as np
 import torch
 from torch import Tensor
@@ -23,12 +25,16 @@ from edgesim.assembly.own_calls import (
 from edgesim.assembly.trial_of_gossip import (
     ALGORITHM,
     STATE_MEMBERS,
+    UNLIKE,
+    UNLIKE_AND_BALANCED,
     Trial,
+    Weights,
     as_bytes,
     misspelt,
     small_change,
 )
 from edgesim.compression.compressors import Compressor
+from edgesim.compression.errors import NonFiniteEntryError
 from edgesim.compression.message_form import MessageForm
 from edgesim.compression.payload import Payload
 from edgesim.errors import ScenarioError
@@ -41,9 +47,11 @@ from edgesim.gossip.optional_members import (
     OPTIONAL_MEMBERS,
     Disagreement,
     NeededExchanges,
+    graph_problem,
+    own_schedule,
 )
 from edgesim.learning.parameters import ParameterLayout
-from topologies import Schedule, first_exchange
+from topologies import Schedule, first_exchange, is_balanced
 
 COMPRESSOR = "gossip.compressor.kind"
 MOST_NEIGHBORS = 2  # of a device that is tried
@@ -59,18 +67,25 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
 
 
 def rehearse_algorithm(
-    algorithm: Algorithm[Any], other: Algorithm[Any], x: Tensor, schedule: Schedule
+    algorithm: Algorithm[Any],
+    other: Algorithm[Any],
+    x: Tensor,
+    schedule: Schedule,
+    *,
+    is_whole: bool,
 ) -> tuple[str, ...]:
     """Let devices take steps and exchange messages for some rounds, three times.
 
     The second time must give the bits of the first. So must the third, in which all states are
-    written and read back after each round, as checkpoints are.
+    written and read back after each round, as checkpoints are. A fourth time edges have unlike
+    weights, if those of the run are unlike.
 
     Args:
         algorithm: of one's own.
         other: the same, made again, as each process of a run does.
         x: parameters to begin with.
         schedule: of the run; says how many neighbours are tried.
+        is_whole: whether all devices take part in each exchange, in lockstep.
 
     Returns:
         Notices: of members that may be misspelt, that a round of gossip changes the sum of x over
@@ -98,21 +113,75 @@ def rehearse_algorithm(
             f"{ALGORITHM}: after a checkpoint it goes on with other bits ({place}); keep all that "
             "changes in the state"
         )
+    of_weights = _try_unlike_weights(algorithm, x, schedule, is_whole=is_whole)
     unread = misspelt(type(algorithm), OPTIONAL_MEMBERS)
     unread += misspelt(type(first.states[0]), STATE_MEMBERS, GossipState)
-    return (*unread, *(notice for notice in (first.notice, less) if notice))
+    return (*unread, *(notice for notice in (first.notice or of_weights, less) if notice))
+
+
+def _try_unlike_weights(
+    algorithm: Algorithm[Any], x: Tensor, schedule: Schedule, *, is_whole: bool
+) -> str | None:
+    """Let devices with unlike weights and degrees exchange; a notice if the sum of x changes.
+
+    Where all have equal weights, push weights stay 1, and a weight may come from a degree. Whoever
+    chooses who sends, or refuses the graph, is not tried.
+    """
+    weights = _unlike_weights(schedule, is_whole=is_whole)
+    if weights is None or own_schedule(type(algorithm)) is not None:
+        return None
+    num_devices = max(2, min(1 + MOST_NEIGHBORS, schedule.num_devices))
+    graph: nx.DiGraph[int] = nx.DiGraph()
+    graph.add_weighted_edges_from((*ends, weight) for ends, weight in weights.items())
+    graph = graph.subgraph(range(num_devices))
+    if called(ALGORITHM, "graph_problem", graph_problem, algorithm, graph):
+        return None
+    has_quiet = _has_quiet_rounds(schedule)
+    trial = Trial(algorithm, x, num_devices, has_quiet=has_quiet, weights=weights)
+    trial.run()
+    return trial.notice
+
+
+def _unlike_weights(schedule: Schedule, *, is_whole: bool) -> Weights | None:
+    """Weights as unlike as those of the run; None if it has equal ones, by equal degrees.
+
+    What is right with the weights of the run must pass.
+    """
+    if not is_whole:
+        return UNLIKE
+    exchanges = LOOKED_AT if not schedule.is_static else 1
+    rounds = (first_exchange(schedule) + n * schedule.exchange_every for n in range(exchanges))
+    graphs = [schedule.graph(round_index) for round_index in rounds]
+    if not all(map(is_balanced, graphs)):
+        return UNLIKE
+    return None if all(map(_has_equal_weights, graphs)) else UNLIKE_AND_BALANCED
+
+
+def _has_equal_weights(graph: nx.DiGraph[int]) -> bool:
+    """Whether each edge has the weight 1 / (degree + 1) of both its ends."""
+    return all(
+        isclose(graph.edges[sender, receiver]["weight"] * (1 + degree), 1)
+        for sender, receiver in graph.edges
+        for degree in (graph.out_degree(sender), graph.in_degree(receiver))
+    )
 
 
 def rehearse_compressor(
     compressor: Compressor, other: Compressor, layout: ParameterLayout, x: Tensor
-) -> None:
-    """Compress a vector twice, and read the message.
+) -> str | None:
+    """Compress a vector twice, and read the message; then other vectors.
 
     Args:
         compressor: of one's own.
         other: the same, made again, as each process of a run does.
         layout: of the vector.
         x: the vector, shape (D,).
+
+    Returns:
+        A notice if all errors are larger than the vectors.
+
+    Raises:
+        ScenarioError: it fails, gives what can't be sent, or is not as it says.
     """
     key, before = COMPRESSOR, x.clone()
     sent = []
@@ -126,20 +195,49 @@ def rehearse_compressor(
         raise ScenarioError(
             f"{key}: two payloads of one vector and generator differ; draw from rng alone"
         )
-    numbers = numbers_of_entries(compressor, layout, x)
+    tried = [(x, payload), *_unlike_payloads(compressor, layout, x)]
     form = called(key, "form", compressor.form, layout)
-    _check_form(form, payload, [payload.num_values, *numbers])
+    _check_form(form, payload, [made.num_values for _, made in tried])
+    return _notice_of_errors(tried)
 
 
 def numbers_of_entries(compressor: Compressor, layout: ParameterLayout, x: Tensor) -> list[int]:
     """How many entries are sent of unlike vectors, with other random numbers."""
-    numbers = []
+    return [payload.num_values for _, payload in _unlike_payloads(compressor, layout, x)]
+
+
+def _unlike_payloads(
+    compressor: Compressor, layout: ParameterLayout, x: Tensor
+) -> list[tuple[Tensor, Payload]]:
+    """Unlike vectors with their payloads; without those beyond the range of the code."""
+    found = []
     for seed, scale in ((1, SCALE), (2, SCALE**3)):
-        unlike = scale * small_change(x, seed) ** 3
-        other = called(COMPRESSOR, "compress", compressor.compress, unlike, layout, new_rng(seed))
-        expect(COMPRESSOR, "compress(x, layout, rng)", other, Payload)
-        numbers.append(other.num_values)
-    return numbers
+        unlike, rng = scale * small_change(x, seed) ** 3, new_rng(seed)
+        try:
+            payload = called(COMPRESSOR, "compress", compressor.compress, unlike, layout, rng)
+        except ScenarioError as error:
+            if isinstance(error.__cause__, NonFiniteEntryError):
+                continue
+            raise
+        expect(COMPRESSOR, "compress(x, layout, rng)", payload, Payload)
+        found.append((unlike, payload))
+    return found
+
+
+def _notice_of_errors(tried: Sequence[tuple[Tensor, Payload]]) -> str | None:
+    """That a compressor is worse than one that sends nothing, for all vectors."""
+    errors = [
+        float((x - payload.decode()).double().norm() / x.double().norm()) ** 2
+        for x, payload in tried
+    ]
+    if not min(errors) > 1:
+        return None
+    return (
+        f"{COMPRESSOR}: the error |x - C(x)|^2 is {min(errors):.3g} to {max(errors):.3g} times "
+        "|x|^2 for the vectors tried; CHOCO, BEER and DeepSqueeze need a smaller one than |x|^2, "
+        "whatever the averaging rate: look for wrong signs, entries or scales, and scale down what "
+        "is unbiased"
+    )
 
 
 def _check_form(form: MessageForm, payload: Payload, numbers: Sequence[int]) -> None:

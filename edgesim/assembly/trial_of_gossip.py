@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from hashlib import blake2b
 from inspect import getattr_static
-from typing import Any
+from itertools import permutations
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -43,10 +44,23 @@ ROUNDS = 3  # that are tried: some algorithms mix what they received in the next
 LEARNING_RATE = 0.1  # of the steps between them
 ALIKE = 0.85  # likeness of two names, one of which may be meant for the other
 REMEDY = "absorb_ must add at the receiver what send_ takes from the sender"
+REMEDY_OF_WEIGHTS = (
+    "of x and u edge.weight leaves on each edge, share.weight times share.push_weight arrives; a "
+    "formula for doubly stochastic weights alone says so by needs_exchanges"
+)
 REMEDY_OF_QUIET = (
     "send_ must leave the state as it is where out_edges is empty, as in rounds of local steps"
 )
 STATE_MEMBERS = frozenset({"take_rate_", "public_copies", "debiased"})
+
+Weights: TypeAlias = Mapping[tuple[int, int], float]
+"""Weights of edges by their ends: sender and receiver."""
+
+UNLIKE: Weights = {(0, 1): 0.6, (0, 2): 0.2, (1, 0): 0.4, (2, 0): 0.1}
+"""Column stochastic alone, so that push weights move; 1 / (degree + 1) is the weight of no edge."""
+
+UNLIKE_AND_BALANCED: Weights = {(0, 1): 0.3, (1, 0): 0.3, (0, 2): 0.2, (2, 0): 0.2}
+"""Symmetric, so that push weights stay 1."""
 
 
 def small_change(x: Tensor, seed: int = 0) -> Tensor:
@@ -57,8 +71,8 @@ def small_change(x: Tensor, seed: int = 0) -> Tensor:
 class Trial:
     """Rounds of a few devices.
 
-    All devices exchange with all others, with equal weights. Every algorithm that keeps the sums of
-    x and u keeps them in such a round.
+    Unless edges are given, all devices exchange with all others, with equal weights. Every
+    algorithm that keeps the sums of x and u keeps them in such a round.
 
     Args:
         algorithm: of one's own.
@@ -66,6 +80,8 @@ class Trial:
         num_devices: number of devices.
         has_quiet: whether a round without out-edges comes before each exchange.
         resumes: whether all states are written and read back after each round.
+        weights: of the edges, if they are not those of all with all. Edges to further devices than
+            there are do not count.
     """
 
     def __init__(
@@ -76,9 +92,15 @@ class Trial:
         *,
         has_quiet: bool,
         resumes: bool = False,
+        weights: Weights | None = None,
     ) -> None:
         self._algorithm, self._x, self._devices = algorithm, x, range(num_devices)
         self._has_quiet, self._resumes = has_quiet, resumes
+        self._weights = _of_all_with_all(num_devices) if weights is None else weights
+        self._what, self._remedy = "one exchange", REMEDY
+        if weights is not None:
+            self._what = "one exchange on links of unlike weights"
+            self._remedy = f"{REMEDY}: {REMEDY_OF_WEIGHTS}"
         self._digests: dict[str, bytes] = {}
         self.states: list[Any] = [self._init(device) for device in self._devices]
         self.notice: str | None = None
@@ -96,7 +118,7 @@ class Trial:
             before = _sums(self.states)
             self._exchange(round_index, rng)
             also = f", and {REMEDY_OF_QUIET}" if self._has_quiet else ""
-            self._compare(before, "one exchange", f"{REMEDY}{also}")
+            self._compare(before, self._what, f"{self._remedy}{also}")
             for device, state in enumerate(self.states):
                 packed = Packed.of(state, "state")
                 self._note(f"round {round_index}", device, packed)
@@ -114,8 +136,11 @@ class Trial:
         return self._digests.get(place)
 
     def _init(self, device: int) -> Any:  # noqa: ANN401 (what an algorithm gives)
-        weight = 1 / len(self._devices)
-        in_weights = {other: weight for other in self._devices if other != device}
+        in_weights = {
+            sender: weight
+            for (sender, receiver), weight in self._weights.items()
+            if receiver == device and sender in self._devices
+        }
         place = Place(index=device, num_devices=len(self._devices), num_samples=1)
         arguments = self._algorithm, self._x.clone(), in_weights, place
         state = called(ALGORITHM, "init", starting_state, *arguments)
@@ -147,9 +172,7 @@ class Trial:
         layouts = message_layouts(algorithm)
         arrived: dict[int, list[Share]] = {device: [] for device in self._devices}
         for sender, state in enumerate(self.states):
-            weight = 1 / len(self._devices)
-            edges = [OutEdge(other, weight) for other in self._devices if other != sender]
-            for share in _checked_shares(algorithm, state, edges, rng):
+            for share in _checked_shares(algorithm, state, self._out_edges(sender), rng):
                 data, payload = as_bytes(key, algorithm.name, share.payload, layouts)
                 edge = f"message {sender} -> {share.peer} of round {round_index}"
                 self._digests[edge] = blake2b(data).digest()
@@ -159,6 +182,13 @@ class Trial:
             called(key, "absorb_", algorithm.absorb_, state, arrived[receiver])
             _check_state(key, "absorb_", state, self._x)
 
+    def _out_edges(self, device: int) -> list[OutEdge]:
+        return [
+            OutEdge(receiver, weight)
+            for (sender, receiver), weight in self._weights.items()
+            if sender == device and receiver in self._devices
+        ]
+
     def _note(self, when: str, device: int, packed: Packed) -> None:
         for path, array in packed.arrays.items():
             named = path.partition("/")[2]
@@ -166,6 +196,11 @@ class Trial:
             self._digests[f"{place}, device {device}"] = blake2b(array.tobytes()).digest()
         rest = json.dumps(packed.content).encode()
         self._digests[f"numbers of a state after {when}, device {device}"] = blake2b(rest).digest()
+
+
+def _of_all_with_all(num_devices: int) -> Weights:
+    """Equal weights of all edges among devices."""
+    return dict.fromkeys(permutations(range(num_devices), 2), 1 / num_devices)
 
 
 def as_bytes(

@@ -11,14 +11,16 @@ import torch
 from edgesim.assembly.build import name_devices
 from edgesim.assembly.gossip import make_algorithm
 from edgesim.assembly.rehearsal_of_gossip import rehearse_algorithm, rehearse_compressor
-from edgesim.compression.compressors import Identity, TopK
+from edgesim.compression.compressors import QSGD, Identity, RandomK, SignScale, TopK
 from edgesim.compression.errors import CompressionError
 from edgesim.compression.message_form import MessageForm
 from edgesim.compression.payload import Payload
 from edgesim.compression.segments import Segments
 from edgesim.compression.value_codes import FloatCode
 from edgesim.errors import ScenarioError
+from edgesim.gossip.algorithm import Share
 from edgesim.gossip.beer import Beer
+from edgesim.gossip.gradient_push import GradientPush
 from edgesim.learning.parameters import ParameterLayout
 from edgesim.scenario import load_scenario
 
@@ -26,12 +28,27 @@ LAYOUT = ParameterLayout.from_shapes([(30, 20), (20,)])
 TOP_K = "compressor: {kind: top_k, keep: 0.1}"
 
 
-def tried(gossip, topology="ring"):
+X = torch.randn(LAYOUT.numel, generator=torch.Generator().manual_seed(0)) / 10
+IRREGULAR = "erdos_renyi, probability: 0.5"
+
+
+def fleet(gossip, topology="ring"):
+    """A scenario of eight devices, and its graphs."""
     overrides = [f"gossip={{{gossip}}}", f"topology={{kind: {topology}}}"]
-    scenario, schedule = name_devices(load_scenario("scenarios/quickstart.yaml", overrides))
+    return name_devices(load_scenario("scenarios/quickstart.yaml", overrides))
+
+
+def tried(gossip, topology="ring"):
+    scenario, schedule = fleet(gossip, topology)
     algorithm, other = (make_algorithm(scenario, LAYOUT, schedule) for _ in range(2))
-    x = torch.randn(LAYOUT.numel, generator=torch.Generator().manual_seed(0)) / 10
-    return rehearse_algorithm(algorithm, other, x, schedule)
+    return rehearse_algorithm(algorithm, other, X, schedule, is_whole=True)
+
+
+def tried_own(algorithm, topology, *, is_whole=True):
+    """An algorithm of one's own, with the graphs of another one."""
+    _, schedule = fleet("algorithm: gradient_push", topology)
+    made = algorithm(compressor=Identity("fp32"), layout=LAYOUT, averaging_rate=0.9)
+    return rehearse_algorithm(made, made, X, schedule, is_whole=is_whole)
 
 
 @pytest.mark.parametrize(
@@ -57,6 +74,107 @@ def test_a_device_with_one_neighbour_is_tried_with_one():
     assert tried(f"algorithm: choco, averaging_rate: 0.3, {TOP_K}", "directed_ring") == ()
 
 
+@pytest.mark.parametrize(
+    "gossip",
+    [
+        f"algorithm: choco, averaging_rate: 0.3, {TOP_K}",
+        f"algorithm: choco_numerator, averaging_rate: 0.3, {TOP_K}",
+        f"algorithm: deepsqueeze, averaging_rate: 0.3, {TOP_K}",
+        "algorithm: gradient_push",
+    ],
+)
+@pytest.mark.parametrize("topology", [IRREGULAR, "star"])
+def test_those_for_all_graphs_keep_the_sums_where_push_weights_move(gossip, topology):
+    assert tried(gossip, topology) == ()
+
+
+class ForgetsPushWeight(GradientPush):
+    def absorb_(self, state, received):
+        for share in received:
+            arriving = self.averaging_rate * share.weight
+            share.payload.add_to_(state.x, scale=arriving)
+            state.u += arriving
+
+
+class WeighsAtReceiver(GradientPush):
+    def absorb_(self, state, received):
+        for share in received:
+            arriving = self.averaging_rate / (1 + len(received))
+            share.payload.add_to_(state.x, scale=arriving)
+            state.u += arriving * share.push_weight
+
+
+class WeighsByDegree(GradientPush):
+    def send_(self, state, out_edges, rng):
+        shares = super().send_(state, out_edges, rng)
+        left = 1 - self.averaging_rate * sum(edge.weight for edge in out_edges)
+        own = 1 - self.averaging_rate * len(out_edges) / (1 + len(out_edges))
+        state.x *= own / left
+        state.u *= own / left
+        return shares
+
+
+@pytest.mark.parametrize(
+    ("wrong", "topology"),
+    [
+        (ForgetsPushWeight, IRREGULAR),
+        (WeighsAtReceiver, IRREGULAR),
+        (WeighsAtReceiver, "star, weights: metropolis"),
+        (WeighsByDegree, "star, weights: metropolis"),
+    ],
+)
+def test_one_that_is_right_for_equal_weights_alone_is_refused(wrong, topology):
+    """With equal weights of all with all push weights stay 1, and 1 / degree is the weight."""
+    said = "one exchange on links of unlike weights changes the sum of u over devices from 3 to"
+    with pytest.raises(ScenarioError, match=said):
+        tried_own(wrong, topology)
+
+
+class Averages(GradientPush):
+    """The mean of the own model and of those that arrive; push weights are left alone."""
+
+    def send_(self, state, out_edges, rng):
+        message = self.compressor.compress(state.x, self.layout, rng)
+        return [Share(edge.receiver, edge.weight, state.u, message) for edge in out_edges]
+
+    def absorb_(self, state, received):
+        for share in received:
+            share.payload.add_to_(state.x)
+        state.x /= 1 + len(received)
+
+
+@pytest.mark.parametrize(
+    ("special", "topology"),
+    [
+        (ForgetsPushWeight, "star, weights: metropolis"),
+        (WeighsByDegree, "directed_ring"),
+        (Averages, "ring"),
+        (Averages, "random_matching"),
+    ],
+)
+def test_what_is_right_for_the_weights_of_a_run_may_run_with_them(special, topology):
+    assert tried_own(special, topology) == ()
+
+
+def test_who_comes_and_goes_leaves_unlike_weights_on_every_graph():
+    with pytest.raises(ScenarioError, match="on links of unlike weights"):
+        tried_own(ForgetsPushWeight, "ring", is_whole=False)
+
+
+def test_unlike_weights_that_move_the_average_are_told_of():
+    (told,) = tried_own(Averages, IRREGULAR)
+    assert "one exchange on links of unlike weights changes the sum of x over devices" in told
+
+
+class OnTrianglesAlone(ForgetsPushWeight):
+    def graph_problem(self, graph):
+        return "" if graph.number_of_edges() == 6 else "it is no triangle"
+
+
+def test_an_algorithm_is_not_tried_on_a_graph_that_it_refuses():
+    assert tried_own(OnTrianglesAlone, IRREGULAR) == ()
+
+
 def test_one_that_moves_the_average_is_told_of():
     """DCD loses at the sender what its compressor leaves out."""
     (told,) = tried(f"algorithm: dcd, {TOP_K}")
@@ -70,14 +188,12 @@ class Forgetful(Beer):
 
 
 def test_a_message_of_two_vectors_that_is_not_announced_is_told_by_its_member():
-    _, schedule = name_devices(load_scenario("scenarios/quickstart.yaml", ["topology.kind=ring"]))
-    made = Forgetful(compressor=Identity("fp32"), layout=LAYOUT, averaging_rate=0.3)
     said = (
         "gossip.algorithm: .* its layout has 1240 entries in 4 tensors, not 620 entries in 2 "
         "tensors; name it in message_layouts"
     )
     with pytest.raises(ScenarioError, match=said):
-        rehearse_algorithm(made, made, torch.zeros(LAYOUT.numel), schedule)
+        tried_own(Forgetful, "ring")
 
 
 @dataclass(frozen=True)
@@ -174,6 +290,60 @@ def test_it_may_not_say_less():
     x = torch.randn(LAYOUT.numel, generator=torch.Generator().manual_seed(0)) / 100
     with pytest.raises(ScenarioError, match="says 62 values, but compress makes a payload of "):
         rehearse_compressor(Large(0.1), Large(0.1), LAYOUT, x)
+
+
+def negated(codes):
+    return -codes
+
+
+def of_other_entries(codes):
+    return codes[::-1].copy()
+
+
+def too_large(codes):
+    return np.float32(2.5) * codes
+
+
+@pytest.mark.parametrize("wrong", [negated, of_other_entries, too_large])
+def test_a_compressor_whose_error_is_larger_than_the_vector_is_told_of(wrong):
+    x = torch.randn(LAYOUT.numel, generator=torch.Generator().manual_seed(0)) / 100
+    told = rehearse_compressor(*2 * [Other({"codes": wrong}, {})], LAYOUT, x)
+    assert told.startswith("gossip.compressor.kind: the error |x - C(x)|^2 is ")
+    assert "CHOCO, BEER and DeepSqueeze need a smaller one" in told
+
+
+@dataclass(frozen=True)
+class Unbiased(RandomK):
+    """Sends as many entries as `RandomK`, divided by their share."""
+
+    def compress(self, x, layout, rng):
+        return RandomK.compress(self, x / self.keep, layout, rng)
+
+
+@pytest.mark.parametrize(
+    ("right", "is_told"),
+    [
+        (TopK(0.01, "fp16"), False),
+        (RandomK(0.01, "fp32"), False),
+        (Identity("int8"), False),
+        (SignScale(), False),
+        (QSGD(1, biased=True), False),
+        (QSGD(6), False),
+        (QSGD(1), True),
+        (Unbiased(0.8, "fp32"), False),
+        (Unbiased(0.1, "fp32"), True),
+    ],
+)
+def test_one_whose_error_is_smaller_is_not(right, is_told):
+    """An unbiased one may have a larger error; then CHOCO diverges with it."""
+    x = torch.randn(LAYOUT.numel, generator=torch.Generator().manual_seed(0)) / 100
+    assert bool(rehearse_compressor(right, right, LAYOUT, x)) == is_told
+
+
+def test_values_beyond_the_range_of_the_code_may_be_refused():
+    """As docs/own-algorithm.md asks; some of the vectors that are tried have such values."""
+    x = torch.randn(LAYOUT.numel, generator=torch.Generator().manual_seed(0)) / 100
+    assert rehearse_compressor(*2 * [Identity("fp16")], LAYOUT, x) is None
 
 
 def test_one_that_differs_when_it_is_made_again_is_refused():

@@ -25,6 +25,12 @@ from edgesim.errors import EdgesimError, OwnCodeError
 from edgesim.scenario import load_scenario
 from edgesim.study.iteration import iteration_costs
 
+FROZEN = (
+    "{file}:37: FrozenInstanceError: cannot assign to field 'u'; a part is frozen: values that "
+    "change belong in the state of the algorithm or optimizer"
+)
+OTHER_FROZEN = "{file}:37: FrozenInstanceError: cannot assign to field 'weight'"
+
 NO_ROUNDS = [
     (ALGORITHM, "u, v = state.u,", "u, v = nothing,", "send_ fails at {file}:37: NameError"),
     (ALGORITHM, '"ecq"', '"ECQ!"', "name is 'ECQ!'; must be 1 to 32 of a-z, 0-9 and _"),
@@ -78,6 +84,14 @@ NO_ROUNDS = [
         "needs_exchanges is 'double'; must be one of 'any', 'fixed', 'balanced'",
     ),
     (ALGORITHM, "state.u -= leaving * u", "raise SystemExit(3)", "fails at {file}:42: SystemExit"),
+    (ALGORITHM, "u, v = state.u,", "self.u = 1; u, v = state.u,", f"send_ fails at {FROZEN}"),
+    (
+        ALGORITHM,
+        "u, v = state.u,",
+        "out_edges[0].weight = 1; u, v = state.u,",
+        f"at {OTHER_FROZEN}",
+    ),
+    (COMPRESSOR, "x.numpy()", "x.numpy(); self.block = 2", "compress fails at {file}:36: FrozenIn"),
     (COMPRESSOR, "return Payload(", "return (", "compress(x, layout, rng) gives an object of ty"),
     (COMPRESSOR, "FP32, indices,", "FP32, indices[::-1],", "a payload of 23 values can't be sent"),
     (COMPRESSOR, "codes, scales)", "codes[1:], scales)", "a payload of 22 values can't be sent"),

@@ -1,4 +1,4 @@
-"""What a run says at its end of models at chance, of silence, and of empty batteries."""
+"""What a run says at its end of models at chance, silence, empty batteries, and lost mass."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from topologies import Schedule
 
 LEAST_SHARE = 0.5  # of the rounds with an exchange, in which something is sent
 _NAMED = 4  # devices in a warning
+_ROUNDING = 1e-6  # relative; push weights are double, and a million rounds change a sum by 1e-10
 
 
 def chance_warning(consensus: Mapping[str, Any], prepared: PreparedRun) -> str | None:
@@ -87,4 +88,20 @@ def overdraft_warning(rounds: pa.Table, names: Sequence[str]) -> str | None:
     return (
         f"{said}{more} spent more than the battery held; a real device would have ended sooner: "
         "raise battery_wh"
+    )
+
+
+def mass_warning(began: float, ended: float) -> str | None:
+    """What to say of an algorithm that has changed the sum of push weights; None if it has not.
+
+    Args:
+        began: sum over devices at the start.
+        ended: sum over the same devices at the end; all of them are still there.
+    """
+    if abs(ended - began) <= _ROUNDING * began:
+        return None
+    return (
+        f"gossip.algorithm: the sum of push weights over devices was {began:g} at the start and is "
+        f"{ended:.6g} at the end: exchanges change the mass of which the averaged model is made; "
+        "absorb_ must add at the receiver what send_ takes from the sender, of x and of u"
     )

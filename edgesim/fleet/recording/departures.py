@@ -54,17 +54,24 @@ def without_model(rounds: pa.Table, left: Collection[str], presence: Presence) -
     """
     if (numbers_of(rounds["push_weight"]) != 0).all():
         return []
+    return [
+        device
+        for device, u in last_push_weights(rounds).items()
+        if u == 0 and str(device) not in left and presence.join_round(device) > 0
+    ]
+
+
+def last_push_weights(rounds: pa.Table) -> dict[int, float]:
+    """Push weight of each device after its last round; without devices that had none.
+
+    Args:
+        rounds: rows of rounds.parquet.
+    """
     columns = rounds.select(["device", "round", "push_weight"]).sort_by(
         [("device", "ascending"), ("round", "ascending")]
     )
-    weights = dict(
-        zip(*(columns[name].to_pylist() for name in ("device", "push_weight")), strict=True)
-    )
-    return [
-        device
-        for device, u in weights.items()
-        if u == 0 and str(device) not in left and presence.join_round(device) > 0
-    ]
+    devices, weights = (columns[name].to_pylist() for name in ("device", "push_weight"))
+    return dict(zip(devices, weights, strict=True))  # of each device the last one stays
 
 
 def departures(

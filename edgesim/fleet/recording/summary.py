@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from math import isfinite, nan
 from typing import Any
 
@@ -15,23 +15,31 @@ from edgesim.assembly.budget import memory_of_devices
 from edgesim.assembly.build import make_task
 from edgesim.assembly.equipment import device_profiles
 from edgesim.assembly.gossip import (
+    algorithm_named,
     averaging_rate,
     make_algorithm,
     moves_mass,
 )
+from edgesim.assembly.own_calls import is_own
 from edgesim.assembly.prepared_run import PreparedRun
 from edgesim.data.shape import DataShape
 from edgesim.device.trainer import DivergedError
 from edgesim.fleet.recording.closing_warnings import (
     chance_warning,
+    mass_warning,
     overdraft_warning,
     silence_warning,
 )
-from edgesim.fleet.recording.departures import departures, stay_warning, without_model
+from edgesim.fleet.recording.departures import (
+    departures,
+    last_push_weights,
+    stay_warning,
+    without_model,
+)
 from edgesim.fleet.recording.divergence import divergence_warning
 from edgesim.fleet.recording.influence import influence_of_devices
 from edgesim.fleet.recording.resumes import warnings_of_resumes
-from edgesim.gossip.optional_members import message_layouts
+from edgesim.gossip.optional_members import message_layouts, own_schedule
 from edgesim.results.arrow_table import numbers_of, scalar_of
 from edgesim.results.columns import (
     BATTERY_DEVICES,
@@ -43,6 +51,8 @@ from edgesim.results.columns import (
     columns_that_hold,
 )
 from edgesim.results.run_directory import RunDirectory
+from edgesim.results.snapshot import Snapshot
+from edgesim.scenario.presence import make_timed_churn
 from edgesim.scenario.schema import Scenario
 
 _SUMMED = (
@@ -174,6 +184,8 @@ def summarise(
     messages = directory.read_table("messages.parquet")
     environment = directory.read_json("environment.json")
     left = _left_after_round(rounds, messages, training.num_rounds, in_step=in_step)
+    ends = [] if in_step else _final_models(prepared, directory)
+    gone = _departures(prepared, ends, rounds, messages, left)
     warnings = [
         divergence_warning(evaluations, prepared) or chance_warning(consensus, prepared),
         None if in_step else silence_warning(rounds, prepared.schedule),
@@ -183,6 +195,8 @@ def summarise(
         stay_warning(scenario, prepared.schedule.presence, left, training.num_rounds)
         if in_step
         else None,
+        _mass_warning(prepared, rounds, ends, {"left_after_round": left} | gone),
+        *prepared.own_notices,
     ]
     num_shares = pc.sum(_are(messages, "share")).as_py() or 0
     algorithm = make_algorithm(scenario, prepared.layout, prepared.schedule)
@@ -215,11 +229,7 @@ def summarise(
         "left_because": _left_because(prepared, left),
         **({} if in_step else _rounds_of_devices(rounds)),
         **_range_of_influence(directory),
-        **(
-            {"without_model": without_model(rounds, left, prepared.schedule.presence)}
-            if in_step
-            else _departures(prepared, directory, rounds, messages)
-        ),
+        **gone,
         "actor_restarts": environment.get("actor_restarts", 0),
         "resumes": len(environment.get("resumed", [])),
         "wall_s": wall_s,
@@ -291,14 +301,59 @@ def _range_of_influence(directory: RunDirectory) -> dict[str, float]:
     return {"device_influence_min": span["min"], "device_influence_max": span["max"]}
 
 
-def _departures(
-    prepared: PreparedRun, directory: RunDirectory, rounds: pa.Table, messages: pa.Table
-) -> dict[str, Any]:
-    """Devices that were not present at the end, at free pace."""
+def _final_models(prepared: PreparedRun, directory: RunDirectory) -> list[Snapshot]:
+    """What each device ended with, in the order of devices."""
     last_evaluation, num_devices = prepared.training.num_rounds, prepared.scenario.fleet.num_devices
-    ends = [directory.read_final_model(last_evaluation, device) for device in range(num_devices)]
+    return [directory.read_final_model(last_evaluation, device) for device in range(num_devices)]
+
+
+def _departures(
+    prepared: PreparedRun,
+    ends: Sequence[Snapshot],
+    rounds: pa.Table,
+    messages: pa.Table,
+    left: Collection[str],
+) -> dict[str, Any]:
+    """Devices that were not present at the end, at free pace; in lockstep those without a model.
+
+    Args:
+        prepared: what was run.
+        ends: what each device ended with, at free pace.
+        rounds: rows of rounds.parquet.
+        messages: rows of messages.parquet.
+        left: devices that left in lockstep.
+    """
+    if prepared.scenario.fleet.rules.waits_for_all:
+        return {"without_model": without_model(rounds, left, prepared.schedule.presence)}
     absorbed = pc.sum(rounds["messages_absorbed"]).as_py()
     return departures(prepared.scenario, ends, len(messages), absorbed)
+
+
+def _mass_warning(
+    prepared: PreparedRun, rounds: pa.Table, ends: Sequence[Snapshot], gone: Mapping[str, Any]
+) -> str | None:
+    """That an algorithm of one's own changes the sum of push weights; None if nothing tells.
+
+    Args:
+        prepared: what was run.
+        rounds: rows of rounds.parquet.
+        ends: what each device ended with, at free pace.
+        gone: entries of the summary about devices that left or died. They may take mass along.
+    """
+    scenario = prepared.scenario
+    # One that chooses who sends may choose who has mass, too.
+    if not is_own(scenario.gossip.algorithm) or own_schedule(algorithm_named(scenario)) is not None:
+        return None
+    if any(gone.get(key) for key in ("left_after_round", "dead_devices", "messages_lost")):
+        return None
+    if scenario.fleet.rules.waits_for_all:
+        joins: Callable[[int], float] = prepared.schedule.presence.join_round
+        weights = last_push_weights(rounds)
+    else:
+        joins = make_timed_churn(scenario).join_s
+        weights = {end.device: end.u for end in ends}
+    began = {device: float(joins(device) == 0) for device in range(scenario.fleet.num_devices)}
+    return mass_warning(sum(began.values()), sum((began | weights).values()))
 
 
 def _left_after_round(
