@@ -43,6 +43,7 @@ from edgesim.results.columns import (
     columns_that_hold,
 )
 from edgesim.results.run_directory import RunDirectory
+from edgesim.scenario.presence import make_timed_churn
 from edgesim.scenario.schema import Scenario
 
 _SUMMED = (
@@ -174,9 +175,14 @@ def summarise(
     messages = directory.read_table("messages.parquet")
     environment = directory.read_json("environment.json")
     left = _left_after_round(rounds, messages, training.num_rounds, in_step=in_step)
+    departed = (
+        {"without_model": without_model(rounds, left, prepared.schedule.presence)}
+        if in_step
+        else _departures(prepared, directory, rounds, messages)
+    )
     warnings = [
         divergence_warning(evaluations, prepared) or chance_warning(consensus, prepared),
-        None if in_step else silence_warning(rounds, prepared.schedule),
+        None if in_step else _silence_warning(prepared, rounds, departed["dead_devices"]),
         overdraft_warning(rounds, scenario.fleet.names),
         _measure_warning(scenario, consensus),
         *warnings_of_resumes(environment),
@@ -215,11 +221,7 @@ def summarise(
         "left_because": _left_because(prepared, left),
         **({} if in_step else _rounds_of_devices(rounds)),
         **_range_of_influence(directory),
-        **(
-            {"without_model": without_model(rounds, left, prepared.schedule.presence)}
-            if in_step
-            else _departures(prepared, directory, rounds, messages)
-        ),
+        **departed,
         "actor_restarts": environment.get("actor_restarts", 0),
         "resumes": len(environment.get("resumed", [])),
         "wall_s": wall_s,
@@ -299,6 +301,14 @@ def _departures(
     ends = [directory.read_final_model(last_evaluation, device) for device in range(num_devices)]
     absorbed = pc.sum(rounds["messages_absorbed"]).as_py()
     return departures(prepared.scenario, ends, len(messages), absorbed)
+
+
+def _silence_warning(
+    prepared: PreparedRun, rounds: pa.Table, dead: Mapping[str, Mapping[str, float]]
+) -> str | None:
+    """What to say of devices that seldom sent, given those that died."""
+    dead_s = {int(device): end["virtual_time_s"] for device, end in dead.items()}
+    return silence_warning(rounds, prepared.schedule, make_timed_churn(prepared.scenario), dead_s)
 
 
 def _left_after_round(
