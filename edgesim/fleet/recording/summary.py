@@ -175,7 +175,7 @@ def summarise(
     messages = directory.read_table("messages.parquet")
     environment = directory.read_json("environment.json")
     left = _left_after_round(rounds, messages, training.num_rounds, in_step=in_step)
-    departed = (
+    departed: dict[str, Any] = (
         {"without_model": without_model(rounds, left, prepared.schedule.presence)}
         if in_step
         else _departures(prepared, directory, rounds, messages)
