@@ -46,14 +46,19 @@ def with_notes(error: EdgesimError, other: BaseException) -> EdgesimError:
 
 def did_you_mean(name: str, names: Iterable[str], otherwise: str) -> str:
     """`did you mean a or b?`, the best first; or other words where no name is similar."""
+    guesses = similar_names(name, names)
+    return f"did you mean {' or '.join(guesses)}?" if guesses else otherwise
+
+
+def similar_names(name: str, names: Iterable[str]) -> list[str]:
+    """A few names that may be meant by one that is not among them, the best first."""
     names = list(names)
     if same := [known for known in names if known.lower() == name.lower()]:
-        return f"did you mean {' or '.join(same[:MOST_GUESSES])}?"
+        return same[:MOST_GUESSES]
     guesses = [known for known in names if name in known or known in name]
     guesses += get_close_matches(name, names, n=MOST_GUESSES, cutoff=0.6)
     guesses = sorted(set(guesses), key=lambda known: (-_likeness(name, known), known))
-    guesses = guesses[:MOST_GUESSES]
-    return f"did you mean {' or '.join(guesses)}?" if guesses else otherwise
+    return guesses[:MOST_GUESSES]
 
 
 def _likeness(name: str, other: str) -> float:

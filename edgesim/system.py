@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import platform
 import sys
 from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
 
 from edgesim.errors import EdgesimError
 
@@ -21,6 +24,20 @@ def check_system() -> None:
     """
     if sys.platform == "win32":
         raise OtherSystemError("edgesim trains on Linux and macOS; on Windows use WSL 2")
+
+
+@cache
+def processor() -> str:
+    """The processor's name, by which its kind is known; empty if the system does not tell."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:  # no Linux
+        lines = []
+    for line in lines:
+        key, _, value = line.partition(":")
+        if key.strip() in ("model name", "Model"):
+            return value.strip()
+    return platform.processor()
 
 
 def usable_cpus() -> list[int]:

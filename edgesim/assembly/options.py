@@ -107,7 +107,8 @@ def check_options(
     Args:
         make: its class or function.
         options: of the scenario.
-        given: further keyword arguments, which do not come from the scenario's options.
+        given: further keyword arguments, which do not come from the scenario's options; also those
+            that it would get if it took them.
         key: of the options in a scenario.
         of: the part, for messages.
 
@@ -128,7 +129,16 @@ def check_options(
     for option in known.values():
         if option.is_required and option.name not in options:
             must_be = f"; must be {option.must_be}" if option.must_be else ""
-            raise ScenarioError(f"{key}.{option.name} is missing; {of} needs it{must_be}")
+            raise ScenarioError(
+                f"{key}.{option.name} is missing; {of} needs it{_or_misnamed(make, given)}{must_be}"
+            )
+
+
+def _or_misnamed(make: Callable[..., Any], given: Collection[str]) -> str:
+    """That a missing option may be an argument that has another name, if one is not taken."""
+    if set(given) <= set(parameters_of(make)):
+        return ""
+    return f", and it is none of the arguments that such a part gets ({', '.join(given)})"
 
 
 def _hints_and_meanings(make: Callable[..., Any]) -> tuple[dict[str, Any], dict[str, str]]:

@@ -90,6 +90,7 @@ def make_part(
     options: Mapping[str, Any],
     needs: Sequence[str] = (),
     form: Callable[[Any], Any] = lambda named: named,
+    offered: Collection[str] = (),
     **given: object,
 ) -> Any:  # noqa: ANN401 (whatever the call returns)
     """The object that a reference's class or function makes.
@@ -100,7 +101,9 @@ def make_part(
         options: of the scenario, passed on as keyword arguments.
         needs: names of attributes that the object must have.
         form: gives the class or function that is called, from the one that is named.
-        given: further keyword arguments, which every part of this kind gets.
+        offered: names of all arguments from which a part of this kind may choose.
+        given: further keyword arguments: those that every part of this kind gets, or this one has
+            chosen.
 
     Raises:
         ScenarioError: it takes other arguments, refuses them, or lacks what it needs.
@@ -108,7 +111,7 @@ def make_part(
     make = form(load_part(part, key))
     holder, _, last = key.rpartition(".")
     where = f"{holder}.task_options" if last == "task" else f"{holder}.options"
-    check_options(make, options, given, where, str(part))
+    check_options(make, options, offered or given, where, str(part))
     made = call(make, f"{key}: {part}", {**given, **options})
     try:
         missing = [name for name in needs if not hasattr(made, name)]

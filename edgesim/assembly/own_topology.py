@@ -37,7 +37,7 @@ def own_schedule(scenario: Scenario, section: OtherTopology) -> Schedule:
     }
     asked = parameters_of(load_part(part, _KEY))
     arguments: dict[str, Any] = {name: value for name, value in given.items() if name in asked}
-    made = make_part(part, _KEY, section.model_dump()["options"], **arguments)
+    made = make_part(part, _KEY, section.model_dump()["options"], offered=given, **arguments)
     try:
         return given_schedule(
             made,

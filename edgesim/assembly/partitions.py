@@ -90,7 +90,7 @@ def deal(scenario: Scenario, dataset: Dataset | ArrayDataset) -> Dealt:
     asked = parameters_of(load_part(part, _KEY))
     arguments: dict[str, Any] = {name: make() for name, make in given.items() if name in asked}
     again = deepcopy(rng)
-    dealt, own_tests = make_part(part, _KEY, options, **arguments), None
+    dealt, own_tests = make_part(part, _KEY, options, offered=given, **arguments), None
     if not part.shipped_as:
         sizes = len(chosen), len(dataset.test)
         dealt, own_tests = checked_partition(dealt, part, sizes, scenario.fleet.num_devices)

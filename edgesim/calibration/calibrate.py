@@ -31,6 +31,7 @@ from edgesim.learning.threads import one_thread
 from edgesim.quant.arithmetic import Arithmetic
 from edgesim.quant.backends import BackendName, choose_backend, make_backend
 from edgesim.quant.settings import QuantizationSettings
+from edgesim.system import processor
 
 _TURNS = Turns(2)
 _IDLE_S = 2.0  # for which idle power is measured
@@ -176,15 +177,7 @@ def calibrate(
 
 def machine() -> str:
     """Processor and system, in words; no name of the machine."""
-    name = platform.processor() or platform.machine()
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            key, _, value = line.partition(":")
-            if key.strip() in ("model name", "Model"):
-                name = value.strip()
-                break
-    except OSError:  # no Linux; the short name stays
-        pass
+    name = processor() or platform.machine()
     return f"{name} ({platform.machine()}), torch {torch.__version__}"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edgesim.report.provenance import unlike_code
+from edgesim.report.provenance import unlike_code, unlike_processors
 from edgesim.report.run_settings import differing_settings
 from edgesim.report.runs import load_runs
 from edgesim.results.columns import WALL_COLUMNS
@@ -36,6 +36,7 @@ def diff_table(first: str, second: str) -> tuple[Table, bool]:
     notes = (
         f"Left out, as they are of the machine: {', '.join(WALL_COLUMNS)}.",
         *unlike_code(runs),
+        *([] if is_same else unlike_processors(runs)),
     )
     title = f"{first} and {second}"
     return Table(title, _COLUMNS, tuple(rows), notes, prose=frozenset(_COLUMNS[2:])), is_same

@@ -28,7 +28,7 @@ from edgesim.results.run_files import RunDirectoryError
 from edgesim.scenario.data import FilePartition
 from edgesim.scenario.own_parts import own_parts
 from edgesim.scenario.schema import Scenario
-from edgesim.system import usable_cpus
+from edgesim.system import processor, usable_cpus
 
 PACKAGES = (
     *("edgesim", "ray", "torch", "torchvision", "numpy", "numba", "llvmlite", "networkx"),
@@ -44,6 +44,7 @@ def describe_environment(mode: str, compute: Compute) -> dict[str, Any]:
         "python": sys.version.split()[0],
         "platform": platform.platform(),
         "machine": platform.machine(),
+        "processor": processor(),
         "cpus": len(usable_cpus()),
         "accelerator": compute.accelerator,
         "gpu": torch.cuda.get_device_name(0) if num_local_gpus() else None,

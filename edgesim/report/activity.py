@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from math import floor, inf
 from typing import Any
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from edgesim.assembly.equipment import awake_times
 from edgesim.errors import ScenarioError
 from edgesim.hardware.awake_times import AwakeTimes
-from edgesim.hardware.duty_cycle import DutyCycle
+from edgesim.hardware.duty_cycle import ALWAYS_AWAKE, DutyCycle
 from edgesim.report.frames import Frame
 from edgesim.report.reported_run import ReportedRun
 
@@ -26,7 +26,8 @@ COMPUTING, WAITING, ASLEEP, ABSENT, SENDING, GONE = (
     "gone",
 )
 AWAY = "asleep or absent"  # where it is not told apart
-_MOST_SLEEPS = 200  # of a device in a window; shorter ones could not be seen
+_WINDOW_ROUNDS = 8  # of the slowest device, in a window of the timeline
+MOST_SLEEPS = 200  # of a device in a window; shorter ones could not be seen
 _ROUNDING = 1e-9  # of times that are added
 
 
@@ -139,6 +140,51 @@ def _awake_until(times: DutyCycle | AwakeTimes, moments_s: NDArray[Any]) -> NDAr
     return np.cumsum(steps)
 
 
+def windows(
+    spans: Frame, devices: Sequence[int], longest_s: float
+) -> dict[str, tuple[float, float]]:
+    """Parts of a run whose spans are drawn: some rounds at its begin, in its middle and at its end.
+
+    Args:
+        spans: of `spans_of_rounds`.
+        devices: that are drawn.
+        longest_s: the most that a part may last.
+    """
+    shown = spans[spans["device"].isin(devices)]
+    end_s = float(shown["end_s"].max())
+    length_s = float((shown["end_s"] - shown["start_s"]).quantile(0.9)) * _WINDOW_ROUNDS
+    if length_s * 3 >= end_s and end_s <= longest_s:
+        return {"all of it": (0.0, end_s)}
+    length_s = min(length_s, longest_s, end_s / 3)
+    middle_s = (end_s - length_s) / 2
+    return {
+        "begin": (0.0, length_s),
+        "middle": (middle_s, middle_s + length_s),
+        "end": (end_s - length_s, end_s),
+    }
+
+
+def longest_window_s(run: ReportedRun, devices: Sequence[int]) -> float:
+    """Time in which some devices sleep so seldom that it can be seen; infinite if they don't.
+
+    Random absences at free pace are as many in the mean.
+    """
+    if run.scenario is None:
+        return inf
+    times = awake_times(run.scenario)
+    periods_s = [sleep_period_s(times[device]) for device in devices]
+    churn = run.scenario.fleet.churn
+    if churn and churn.random and churn.random.mean_absence_s is not None:
+        periods_s.append(churn.random.mean_absence_s / churn.random.absence_probability)
+    return MOST_SLEEPS * min(periods_s)
+
+
+def sleep_period_s(times: DutyCycle | AwakeTimes) -> float:
+    """Time from one sleep of a device to the next; infinite if its duty cycle has none."""
+    cycle = times.cycle if isinstance(times, AwakeTimes) else times
+    return inf if cycle.is_sleepless else cycle.period_s
+
+
 def segments(
     run: ReportedRun, spans: Frame, window_s: tuple[float, float], devices: list[int]
 ) -> Frame:
@@ -154,8 +200,8 @@ def segments(
     inside = spans[
         spans["device"].isin(devices) & (spans["end_s"] > low_s) & (spans["start_s"] < high_s)
     ]
-    # From the begin of the first of these rounds on: sleep before the window delays its step, too.
-    away = _away(run, (min([low_s, *inside["start_s"]]), high_s), devices)
+    times = awake_times(run.scenario) if run.scenario else (ALWAYS_AWAKE,) * run.num_devices
+    away = {device: away_between(times[device], low_s, high_s) for device in devices}
     rows: list[tuple[int, str, float, float, int, str]] = []
     # In lockstep absences are counted in rounds: no clock says from when to when.
     name = away_name(run)
@@ -165,8 +211,8 @@ def segments(
         peer = run.labels[cause] if cause >= 0 else ""
         rows += [
             (span.device, kind, *part_s, span.round, peer if kind == WAITING else "")
-            for kind, *of_part_s in _parts_of_round(span, away[span.device], absence)
-            for part_s in _awake_parts(away[span.device], *of_part_s)
+            for kind, from_s, until_s in _parts_of_round(span, times[span.device], absence)
+            for part_s in _awake_parts(away[span.device], max(from_s, low_s), min(until_s, high_s))
         ]
     for device, own in away.items():
         rows += [(device, kind, start_s, end_s, -1, "") for kind, start_s, end_s in own]
@@ -192,19 +238,20 @@ def segments(
 _Spans = list[tuple[str, float, float]]
 
 
-def _parts_of_round(span: Any, away: _Spans, absence: str | None) -> _Spans:  # noqa: ANN401 (a row)
+def _parts_of_round(
+    span: Any,  # noqa: ANN401 (a row)
+    times: DutyCycle | AwakeTimes,
+    absence: str | None,
+) -> _Spans:
     """A round in parts: the step, then an absence before the first message, then the wait.
 
     Args:
         span: row of `spans_of_rounds`.
-        away: spans in which the device sleeps or is absent, as far as a clock has them.
+        times: when the device is awake and there, as far as a clock has it.
         absence: what the rest of its time away is called; None where there is none.
     """
-    step_end_s = min(_after(away, span.start_s, span.compute_s), span.end_s)
-    known_s = sum(
-        max(min(until_s, span.end_s) - max(from_s, span.start_s), 0.0)
-        for _, from_s, until_s in away
-    )
+    step_end_s = min(times.after(span.start_s, span.compute_s), span.end_s)
+    known_s = span.end_s - span.start_s - times.awake_between(span.start_s, span.end_s)
     parts = []
     if absence and span.away_s - known_s > _ROUNDING * span.end_s:
         parts.append((absence, span.away_s - known_s))
@@ -213,29 +260,21 @@ def _parts_of_round(span: Any, away: _Spans, absence: str | None) -> _Spans:  # 
     found = [(COMPUTING, span.start_s, step_end_s if parts else span.end_s)]
     for place, (kind, seconds) in enumerate(parts, 1):
         start_s = found[-1][2]
-        end_s = span.end_s if place == len(parts) else _after(away, start_s, seconds)
+        end_s = span.end_s if place == len(parts) else times.after(start_s, seconds)
         found.append((kind, start_s, min(end_s, span.end_s)))
     return found
-
-
-def _away(run: ReportedRun, window_s: tuple[float, float], devices: list[int]) -> dict[int, _Spans]:
-    """Spans of a window in which each device sleeps or is absent, in order."""
-    if run.scenario is None:
-        return {device: [] for device in devices}
-    times = awake_times(run.scenario)
-    return {device: away_between(times[device], *window_s) for device in devices}
 
 
 def away_between(times: DutyCycle | AwakeTimes, low_s: float, high_s: float) -> _Spans:
     """Spans of a window in which a device sleeps or is absent, in order: kind, begin and end.
 
-    While it is absent it does not sleep. Sleeps are left out where there are too many to be seen.
+    While it is absent it does not sleep.
     """
     found: _Spans = []
     cycle = times
     if isinstance(times, AwakeTimes):
         cycle, now_s = times.cycle, low_s
-        while len(found) < _MOST_SLEEPS:
+        while now_s < high_s:
             try:
                 from_s, until_s = times.next_absence(now_s)
             except ScenarioError:  # of more absences than can be drawn
@@ -247,7 +286,7 @@ def away_between(times: DutyCycle | AwakeTimes, low_s: float, high_s: float) -> 
             now_s = until_s
     assert isinstance(cycle, DutyCycle), "absences go by a cycle"
     absences = list(found)
-    if not cycle.is_sleepless and (high_s - low_s) / cycle.period_s <= _MOST_SLEEPS:
+    if not cycle.is_sleepless:
         first = floor((low_s - cycle.offset_s) / cycle.period_s)
         last = floor((high_s - cycle.offset_s) / cycle.period_s)
         for period in range(first, last + 1):
@@ -268,12 +307,3 @@ def _awake_parts(away: _Spans, start_s: float, end_s: float) -> Iterator[tuple[f
             start_s = until_s
     if end_s > start_s:
         yield start_s, end_s
-
-
-def _after(away: _Spans, time_s: float, awake_s: float) -> float:
-    """Time at which a device has been awake for so long, with these spans away."""
-    end_s = time_s + awake_s
-    for _, from_s, until_s in away:
-        if until_s > time_s and from_s < end_s:
-            end_s += until_s - max(from_s, time_s)
-    return end_s

@@ -40,6 +40,19 @@ def unlike_code(runs: Sequence[ReportedRun]) -> list[str]:
     return [f"{alone}: {said}."]
 
 
+def unlike_processors(runs: Sequence[ReportedRun]) -> list[str]:
+    """A sentence on runs that different processors have computed, of those that are on record."""
+    made: dict[str, list[str]] = {}
+    for run in runs:
+        if name := _processor(run.environment):
+            made.setdefault(name, []).append(run.label)
+    if len(made) < 2:
+        return []
+    said = "; ".join(f"{listed(labels)} by {name}" for name, labels in made.items())
+    alone = "Different processors have computed these runs, so bits may differ for that alone"
+    return [f"{alone}: {said}."]
+
+
 def _provenance(run: ReportedRun) -> dict[str, str]:
     environment = run.environment
     found = {
@@ -66,12 +79,19 @@ def _arithmetic(environment: Mapping[str, Any]) -> str:
     """Instructions and back end of the steps, and where processes ran."""
     is_gpu = environment.get("accelerator") == "cuda"
     parts = [
-        environment.get("gpu") if is_gpu else environment.get("torch_cpu_capability"),
+        _processor(environment),
+        None if is_gpu else environment.get("torch_cpu_capability"),
         environment.get("eight_bit_backend"),
         {"inline": "one process", "ray": "Ray"}.get(environment.get("mode", "")),
         environment.get("platform"),
     ]
     return ", ".join(part for part in parts if part)
+
+
+def _processor(environment: Mapping[str, Any]) -> str:
+    """The GPU, or else the processor, that models computed on; empty if it is not on record."""
+    is_gpu = environment.get("accelerator") == "cuda"
+    return environment.get("gpu" if is_gpu else "processor") or ""
 
 
 def _contents(environment: Mapping[str, Any]) -> str:

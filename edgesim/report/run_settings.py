@@ -149,7 +149,8 @@ def groups_of(runs: Sequence[ReportedRun]) -> list[str]:
     labels = [", ".join(words) for words in zip(*columns, strict=True)]
     if max(map(len, labels)) <= _LONGEST_LABEL:
         return labels
-    if len(set(names)) == len(set(labels)):
+    pairs = set(zip(names, labels, strict=False))  # no names differ where all runs have one
+    if len(set(names)) == len(set(labels)) == len(pairs):
         return names
     # Settings that follow from others tell nothing: those stay that tell more groups apart. The
     # averaging rate often follows from the compressor, which says more.

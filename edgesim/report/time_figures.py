@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,12 +14,15 @@ from edgesim.report.activity import (
     AWAY,
     COMPUTING,
     GONE,
+    MOST_SLEEPS,
     SENDING,
     WAITING,
     away_name,
+    longest_window_s,
     segments,
     shares_over_time,
     spans_of_rounds,
+    windows,
 )
 from edgesim.report.figure import (
     BLACK,
@@ -44,7 +48,8 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 32  # devices that have a row each in a figure
 _BINS = 120
-_WINDOW_ROUNDS = 8  # of the slowest device, in a window of the timeline
+_SOME_ROUNDS = "Some rounds from what happened."
+_SHORT_PARTS = f"Parts of the run, so short that a device sleeps some {MOST_SLEEPS} times at most."
 _COLOR = {
     COMPUTING: BLUE,
     WAITING: ORANGE,
@@ -225,10 +230,10 @@ def _time_of_fleet(run: ReportedRun, spans: Frame) -> Figure:
 
 
 def _timeline(run: ReportedRun, spans: Frame, devices: Frame) -> Figure:
-
     rows = rows_of(run, devices, ["virtual_compute_s", "virtual_wait_s"])[:MOST_ROWS]
+    windows_s = windows(spans, rows, longest_window_s(run, rows))
     parts: list[Frame] = []
-    for label, window in _windows(spans, rows).items():
+    for label, window in windows_s.items():
         part = segments(run, spans, window, rows)
         part.insert(0, "part", label)
         parts.append(part)
@@ -240,11 +245,13 @@ def _timeline(run: ReportedRun, spans: Frame, devices: Frame) -> Figure:
         View(label, as_spec(_timeline_chart(run, table, label, rows)))
         for label in dict.fromkeys(table["part"])
     ]
+    is_whole = windows_s == windows(spans, rows, inf)
     return Figure(
         key="timeline",
         title="Who computes, waits, sends and sleeps when",
-        caption="Some rounds from what happened. The thick bar is the processor: it computes, or "
-        "waits for the messages of its round. The thin bar below is the radio while it sends."
+        caption=(_SOME_ROUNDS if is_whole else _SHORT_PARTS)
+        + " The thick bar is the processor: it computes, or waits for the messages of its round. "
+        "The thin bar below is the radio while it sends."
         + _back_caption(run)
         + chosen_caption(run, rows, "those that compute and wait the most and the least"),
         tables={"timeline": table},
@@ -268,21 +275,6 @@ def _joined(parts: Sequence[Frame]) -> Frame:
     import pandas as pd
 
     return pd.concat(parts, ignore_index=True)
-
-
-def _windows(spans: Frame, rows: Sequence[int]) -> dict[str, tuple[float, float]]:
-    """Parts of the run that are drawn: some rounds at its begin, in its middle and at its end."""
-    shown = spans[spans["device"].isin(rows)]
-    end_s = float(shown["end_s"].max())
-    length_s = float((shown["end_s"] - shown["start_s"]).quantile(0.9)) * _WINDOW_ROUNDS
-    if length_s * 3 >= end_s:
-        return {"all of it": (0.0, end_s)}
-    middle_s = (end_s - length_s) / 2
-    return {
-        "begin": (0.0, length_s),
-        "middle": (middle_s, middle_s + length_s),
-        "end": (end_s - length_s, end_s),
-    }
 
 
 def _timeline_chart(run: ReportedRun, table: Frame, part: str, rows: Sequence[int]) -> Chart:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgesim.assembly.equipment import awake_times
-from edgesim.report.activity import away_between
+from edgesim.report.activity import MOST_SLEEPS, away_between, sleep_period_s
 from edgesim.report.frames import Frame
 from edgesim.report.reported_run import ReportedRun
 
@@ -139,7 +139,8 @@ class _Sleeps:
             return 0.0
         both = [self._times[one], self._times[other]]
         asleep_s = [until_s - from_s - each.awake_between(from_s, until_s) for each in both]
-        if both[0] == both[1] or min(asleep_s) <= 0:
+        are_many = until_s - from_s > MOST_SLEEPS * min(map(sleep_period_s, both))
+        if both[0] == both[1] or min(asleep_s) <= 0 or are_many:
             return max(asleep_s)
         spans = sorted(
             (max(begin_s, from_s), min(end_s, until_s))
@@ -150,7 +151,7 @@ class _Sleeps:
         for begin_s, end_s in spans:
             total_s += max(end_s - max(begin_s, reached_s), 0.0)
             reached_s = max(reached_s, end_s)
-        return max(total_s, *asleep_s)  # spans of many short sleeps are not listed
+        return max(total_s, *asleep_s)
 
 
 class _Rounds:

@@ -25,6 +25,7 @@ from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationInfo
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
+from edgesim.errors import similar_names
 from edgesim.scenario.catalog import Catalog
 from edgesim.scenario.section import ContradictionError, MustBe, Section
 
@@ -37,6 +38,7 @@ KEYS = frozenset({"task", "algorithm", "kind", "name", "source"})
 """Keys at which a reference may stand, and at which the path of its file becomes absolute."""
 
 MOST_SOURCE_BYTES = 1_000_000  # of one file
+_NAMED_FILES = 5  # in a message
 
 _FILE_FORM = r"(.*\.py):([A-Za-z_]\w*)"  # a path may have colons, on Windows that of its drive
 _MODULE_FORM = r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)"
@@ -348,13 +350,22 @@ def _read(path: Path) -> str:
             )
         return data.decode("utf-8-sig")
     except FileNotFoundError:
-        similar = sorted(other.name for other in path.parent.glob("*.py"))
-        there = f"; there are {', '.join(similar[:5])}" if similar else ""
-        raise ContradictionError("", f"names {path}, which is not there{there}") from None
+        said = f"names {path}, which is not there{_beside(path)}"
+        raise ContradictionError("", said) from None
     except OSError as error:
         raise ContradictionError("", f"names {path}, which can't be read: {error}") from error
     except UnicodeDecodeError as error:
         raise ContradictionError("", f"names {path}, which is not UTF-8 text") from error
+
+
+def _beside(path: Path) -> str:
+    """Which files beside one that is not there may be meant, or are there at all."""
+    stems = sorted(other.stem for other in path.parent.glob("*.py"))
+    if guesses := similar_names(path.stem, stems):
+        return f"; did you mean {' or '.join(f'{stem}.py' for stem in guesses)}?"
+    some = [f"{stem}.py" for stem in stems[:_NAMED_FILES]]
+    more = ["..."] if stems[_NAMED_FILES:] else []
+    return f"; there are {', '.join([*some, *more])}" if some else ""
 
 
 def package_digest(module: str) -> str:

@@ -36,6 +36,9 @@ number = 3
 """
 
 
+MINE = "/gone/mine.py:Mine"
+
+
 def part_of(source: str, name: str = "Mine", place: str = "/gone/mine.py") -> OwnPart:
     return OwnPart(place, name, source, blake2b(source.encode(), digest_size=16).hexdigest())
 
@@ -149,6 +152,38 @@ def test_options_are_held_to_the_annotations(options, said):
     with pytest.raises(ScenarioError) as caught:
         make_part(part_of(OPTIONS), "gossip.algorithm", options)
     assert said in str(caught.value)
+
+
+GETS = ", and it is none of the arguments that such a part gets (labels, num_devices)"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "offered", "said"),
+    [
+        ("targets, num_devices", (), f"targets is missing; {MINE} needs it{GETS}"),
+        ("targets", ("labels", "num_devices"), f"targets is missing; {MINE} needs it{GETS}"),
+        ("num_device: int", ("labels", "num_devices"), f"{GETS}; must be a whole number"),
+        ("labels, num_devices, share", (), f"share is missing; {MINE} needs it"),
+    ],
+)
+def test_an_argument_that_has_another_name_is_told_with_those_that_are_given(
+    arguments, offered, said
+):
+    """Parts that choose among what is offered get what they take of it alone."""
+    part = part_of(f"def Mine({arguments}):\n    return []\n")
+    given = {} if offered else {"labels": [0], "num_devices": 1}
+    with pytest.raises(ScenarioError) as caught:
+        make_part(part, "data.partition.kind", {}, offered=offered, **given)
+    assert str(caught.value).startswith("data.partition.options.")
+    assert str(caught.value).endswith(said)
+
+
+@pytest.mark.parametrize(("key", "gets"), [("data.partition", "labels, "), ("topology", "num_d")])
+def test_a_part_that_chooses_its_arguments_is_told_all_of_them(tmp_path, key, gets):
+    (tmp_path / "mine.py").write_text("def deal(targets):\n    return []\n")
+    override = f"{key}={{kind: {tmp_path / 'mine.py'}:deal}}"
+    with pytest.raises(ScenarioError, match=rf"{key}\.options\.targets is missing; .* \({gets}"):
+        prepare(load_scenario(QUICKSTART, (override,)))
 
 
 def test_options_that_fit_are_passed_on_and_described():

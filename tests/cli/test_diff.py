@@ -15,7 +15,9 @@ from small_fleets import small_scenario, write_scenario
 import edgesim
 from edgesim.assembly.preparation import prepare
 from edgesim.cli import main
+from edgesim.cli.diff import diff_table
 from edgesim.fleet.run import run_scenario
+from edgesim.report.runs import load_runs
 from edgesim.results.columns import WALL_COLUMNS
 from edgesim.results.models import DeviceModel
 from edgesim.results.run_files import RunDirectoryError
@@ -58,6 +60,23 @@ def test_another_rate_is_found_with_the_setting(places, monkeypatch, capsys):
     assert "DIFFER" in text
     assert "training.optimizer.lr" in text
     assert "0.01" in text
+
+
+@pytest.mark.parametrize(
+    ("other", "processor", "is_told"),
+    [("again", "Pentium", False), ("other", "Pentium", True), ("other", None, False)],
+)
+def test_runs_with_other_bits_name_processors_that_differ(
+    places, monkeypatch, other, processor, is_told
+):
+    """Runs of earlier versions have none on record."""
+    one, two = load_runs([places / "a", places / other], are_compared=False)
+    two = replace(two, environment={**two.environment, "processor": processor})
+    monkeypatch.setattr("edgesim.cli.diff.load_runs", lambda *_, **__: [one, two])
+    table, _ = diff_table("a", other)
+    notes = " ".join(table.notes)
+    assert ("by Pentium." in notes) == is_told
+    assert (f"by {one.environment['processor']}; " in notes) == is_told
 
 
 def test_a_folder_of_several_runs_is_told_from_a_run(places, monkeypatch, capsys):

@@ -12,8 +12,7 @@ from small_fleets import assert_same_bits, prepared, train
 from thorough import each_once
 
 from edgesim.errors import ScenarioError
-from edgesim.fleet.recording.closing_warnings import overdraft_warning, silence_warning
-from topologies import Intermittent, Static, column_stochastic, ring
+from edgesim.fleet.recording.closing_warnings import overdraft_warning
 
 FREE = (
     "fleet.devices=[{profile: raspberry-pi-5, count: 3}, {profile: raspberry-pi-4b}]",
@@ -109,23 +108,6 @@ def test_batteries_that_were_overdrawn_are_told_of():
     text = overdraft_warning(many, tuple("abcdef"))
     assert text.startswith("device 4 (e) by 5 J, device 3 (d) by 4 J, ")
     assert "device 1 (b) by 2 J, and 1 more spent more" in text
-
-
-@pytest.mark.parametrize(("steps", "num_sent"), [(1, 20), (1, 19), (4, 5), (4, 4)])
-def test_who_seldom_sends_is_told_of(steps, num_sent):
-    """Of 40 rounds, or with local steps of 10, half are enough."""
-    schedule = (
-        Intermittent(Static(column_stochastic(ring(4))), steps)
-        if steps > 1
-        else Static(column_stochastic(ring(4)))
-    )
-    sent = np.zeros(40, np.int32)
-    sent[steps - 1 :: steps][:num_sent] = 2
-    warning = silence_warning(pa.table({"round": np.arange(40), "messages_sent": sent}), schedule)
-    is_enough = num_sent * steps >= 20
-    assert (warning is None) == is_enough
-    if warning:
-        assert f"in {num_sent} of {40 // steps} rounds with an exchange" in warning
 
 
 def test_nobody_waits_and_the_slow_device_is_behind(inline_run):

@@ -10,7 +10,6 @@ import pytest
 from hand_made_runs import evaluation, made, message, round_of, waiting_fleet
 
 from edgesim.hardware.duty_cycle import DutyCycle
-from edgesim.report.activity import _after, _awake_parts, _parts_of_round, away_between
 from edgesim.report.breakdowns import bytes_figure, energy_figure
 from edgesim.report.comparison import groups_table
 from edgesim.report.curves import curve_figures
@@ -20,7 +19,7 @@ from edgesim.report.figure import rounded
 from edgesim.report.holders import between_devices, waiting_for_devices
 from edgesim.report.paper import required_paper_table
 from edgesim.report.spending import charge_figure
-from edgesim.report.time_figures import _waits, _windows, rows_of, time_figures
+from edgesim.report.time_figures import _waits, rows_of, time_figures
 from edgesim.report.training_loss import training_loss_figure
 from edgesim.report.waiting import _Sleeps
 
@@ -75,55 +74,6 @@ def test_a_wait_is_for_the_device_that_sent():
     assert waiting_for_devices(rounds, messages[:1]) is rounds
 
 
-AWAY = [("asleep", 1.0, 3.0), ("absent", 5.0, 6.0)]
-
-
-def test_what_a_device_does_while_it_is_away_waits():
-    assert list(_awake_parts(AWAY, 0.0, 10.0)) == [(0.0, 1.0), (3.0, 5.0), (6.0, 10.0)]
-    assert list(_awake_parts(AWAY, 2.0, 5.5)) == [(3.0, 5.0)]
-    assert list(_awake_parts(AWAY, 1.0, 3.0)) == []
-    assert list(_awake_parts(AWAY, 3.0, 5.0)) == [(3.0, 5.0)]
-    assert _after(AWAY, 0.0, 1.0) == 1.0  # it is done as the sleep begins
-    assert _after(AWAY, 0.0, 2.0) == 4.0
-    assert _after(AWAY, 2.0, 2.5) == 6.5
-    assert _after(AWAY, 3.0, 1.0) == 4.0
-
-
-def test_a_round_is_a_step_then_an_absence_then_a_wait():
-    """Of 10 s it computes 2, waits 3 and is away 5, of which its clock has 2 s of sleep."""
-    row = pd.Series({"start_s": 0.0, "end_s": 10.0, "compute_s": 2.0, "wait_s": 3.0, "away_s": 5.0})
-    sleep = AWAY[:1]
-    assert _parts_of_round(row, sleep, "absent") == [
-        ("computing", 0.0, 4.0),
-        ("absent", 4.0, 7.0),
-        ("waiting", 7.0, 10.0),
-    ]
-    assert _parts_of_round(row, [], "absent") == [
-        ("computing", 0.0, 2.0),
-        ("absent", 2.0, 7.0),
-        ("waiting", 7.0, 10.0),
-    ]
-    assert _parts_of_round(row, sleep, None) == [("computing", 0.0, 4.0), ("waiting", 4.0, 10.0)]
-    assert _parts_of_round(row.replace(3.0, 0.0), sleep, None) == [("computing", 0.0, 10.0)]
-
-
-@pytest.mark.parametrize(
-    ("offset_s", "window_s", "sleeps"),
-    [
-        (0.0, (5.0, 15.0), [(5.0, 10.0), (14.0, 15.0)]),
-        (1.0, (0.0, 6.0), [(0.0, 1.0), (5.0, 6.0)]),
-        (0.0, (0.0, 4.0), []),
-        (0.0, (10.0, 14.0), []),
-        (0.0, (0.0, 2000.0), [(10.0 * p + 4.0, 10.0 * p + 10.0) for p in range(200)]),
-        (0.0, (0.0, 2001.0), []),  # too many to be seen
-    ],
-)
-def test_sleeps_of_a_window(offset_s, window_s, sleeps):
-    """Of 10 s the first 4 are awake."""
-    cycle = DutyCycle(period_s=10.0, awake_s=4.0, offset_s=offset_s)
-    assert away_between(cycle, *window_s) == [("asleep", *span) for span in sleeps]
-
-
 @pytest.mark.parametrize(
     ("offset_s", "span_s", "asleep_s"),
     [
@@ -143,23 +93,6 @@ def test_a_link_rests_while_one_of_its_ends_sleeps(offset_s, span_s, asleep_s):
     )
     assert sleeps.seconds(*span_s, 0, 1) == pytest.approx(asleep_s)
     assert sleeps.seconds(*span_s, 1, 0) == pytest.approx(asleep_s)
-
-
-@pytest.mark.parametrize(
-    ("rounds", "windows"),
-    [
-        (24, {"all of it": (0.0, 24.0)}),
-        (25, {"begin": (0.0, 8.0), "middle": (8.5, 16.5), "end": (17.0, 25.0)}),
-        (100, {"begin": (0.0, 8.0), "middle": (46.0, 54.0), "end": (92.0, 100.0)}),
-    ],
-)
-def test_three_windows_of_eight_rounds(rounds, windows):
-    """Of a device that is not drawn no round counts."""
-    spans = pd.DataFrame(
-        {"device": 0, "start_s": np.arange(rounds), "end_s": np.arange(rounds) + 1}
-    )
-    other = pd.DataFrame([{"device": 1, "start_s": 0, "end_s": 1000}])
-    assert _windows(pd.concat([spans, other]), [0]) == windows
 
 
 def test_of_a_large_fleet_both_ends_have_rows():

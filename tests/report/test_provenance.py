@@ -8,11 +8,12 @@ import pytest
 from reported_runs import SCENARIO, train
 
 from edgesim.code_version import code_version
-from edgesim.report.provenance import provenance_table
+from edgesim.report.provenance import provenance_table, unlike_processors
 from edgesim.report.report import report_page
 from edgesim.report.runs import load_runs
 from edgesim.results.run_files import RunFiles
 from edgesim.storage.store import Store
+from edgesim.system import processor
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +35,8 @@ def test_it_has_code_packages_machine_and_digests(run):
     assert found["began"] == run.environment["started_utc"]
     assert f"torch {run.environment['packages']['torch']}" in found["packages"]
     assert "one process" in found["computed with"]
+    assert run.environment["processor"] == processor()
+    assert processor() in found["computed with"]
     digest = RunFiles(Store.at(run.place)).run_digest
     assert digest.startswith(found["digest of settings and data"])
     assert run.environment["samples"]["test"].startswith(found["test samples"])
@@ -68,6 +71,32 @@ def test_own_files_and_resumes_are_named(run):
     )
     assert found["resumed"] == "monday and tuesday"
     assert found["computed with"].startswith("H100, ")
+
+
+MILAN, XEON = {"processor": "AMD EPYC 7763"}, {"processor": "Intel Xeon 8480+"}
+H100 = {"accelerator": "cuda", "gpu": "H100"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ((MILAN, XEON, MILAN), "0 and 2 by AMD EPYC 7763; 1 by Intel Xeon 8480+."),
+        ((MILAN, MILAN | H100, MILAN), "0 and 2 by AMD EPYC 7763; 1 by H100."),
+        ((MILAN, MILAN, MILAN), None),
+        ((MILAN | H100, XEON | H100, H100), None),
+        ((MILAN, MILAN, {"processor": ""}), None),
+        ((MILAN, MILAN, {"processor": None}), None),
+    ],
+)
+def test_processors_that_computed_are_told_apart_where_they_are_on_record(run, changes, said):
+    runs = [
+        replace(run, label=str(number), environment=run.environment | change)
+        for number, change in enumerate(changes)
+    ]
+    found = unlike_processors(runs)
+    assert found == [] if said is None else found[0].endswith(f": {said}")
+    old = replace(run, environment={"packages": {}, "mode": "ray"})
+    assert unlike_processors([runs[0], old]) == []
 
 
 def test_the_description_is_told_as_the_scenarios_words(run):

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hand_made_runs import waiting_fleet
 from reported_runs import SCENARIO, train
 
 from edgesim.code_version import code_version
@@ -15,6 +16,7 @@ from edgesim.report.ends import device_table
 from edgesim.report.paper import required_paper_table
 from edgesim.report.provenance import unlike_code
 from edgesim.report.report import report_page
+from edgesim.report.run_settings import groups_of
 from edgesim.report.runs import load_runs
 from edgesim.report.seeds import in_means, one_per_seed, repeated_seeds
 from edgesim.report.units import percent
@@ -116,6 +118,24 @@ def test_a_seed_counts_once(places):
     )
     assert said in report_page([first, again, second])
     assert table_of([first, again]) is None
+
+
+@pytest.mark.parametrize(
+    ("names", "are_groups"), [("aab", False), ("aaa", False), ("abb", True), ("abc", False)]
+)
+def test_names_are_groups_where_each_has_settings_of_its_own(names, are_groups):
+    """Of the three runs the last two have the same settings, too many for a label."""
+    some = {"lr": 0.05, "momentum": 0.5, "nesterov": False, "weight_decay": 0.001, "clip": 1.5}
+    alike = {name: 2 * value for name, value in some.items()}
+    runs = [
+        waiting_fleet(
+            name=name, seed=seed, training={"optimizer": settings}, evaluation={"samples": None}
+        )
+        for seed, (name, settings) in enumerate(zip(names, (some, alike, alike), strict=True))
+    ]
+    groups = groups_of(runs)
+    assert groups[0] != groups[1] == groups[2]
+    assert (groups == list(names)) == are_groups
 
 
 def test_a_row_of_the_paper_counts_a_seed_once(places):

@@ -22,6 +22,7 @@ from edgesim.report.graph_figure import graph_figure
 from edgesim.report.report import report_page
 from edgesim.report.runs import load_runs
 from edgesim.report.summary import in_short
+from edgesim.report.time_figures import time_figures
 from edgesim.report.troubles import troubles
 from edgesim.report.waiting import pace_setters
 from edgesim.scenario import load_scenario
@@ -87,8 +88,8 @@ def test_devices_that_no_cycle_drew_last_are_no_trouble(tmp_path):
     assert line.startswith(server)
 
 
-def asleep(tmp_path):
-    cycle = {"period_s": 0.01, "awake_s": 0.004}
+def asleep(tmp_path, period_s=0.01):
+    cycle = {"period_s": period_s, "awake_s": 0.4 * period_s}
     return reported(
         tmp_path,
         fleet={"devices": 4, "profile": "raspberry-pi-5", "duty_cycle": cycle},
@@ -163,6 +164,25 @@ def test_spans_of_the_timeline_do_not_overlap(tmp_path, make):
         for activity, column in (("computing", "compute_s"), ("waiting", "wait_s")):
             lasted = lengths.sum().get((device, activity), 0.0)
             assert lasted == pytest.approx(own[column]), (device, activity)
+
+
+def test_sleeps_that_are_many_shorten_the_timeline_and_are_drawn(tmp_path):
+    """Rounds have hundreds of sleeps each; all that a device does fills the time of a part."""
+    run = asleep(tmp_path, period_s=0.00002)
+    (figure,) = [each for each in time_figures(run, device_table(run)) if each.key == "timeline"]
+    times, table = awake_times(run.scenario), figure.tables["timeline"]
+    assert set(table["part"]) == {"begin", "middle", "end"}
+    assert "so short that a device sleeps some 200 times at most." in figure.caption
+    ends_s = spans_of_rounds(run).groupby("device")["end_s"].max()
+    for _, part in table[table["activity"] != "sending"].groupby("part"):
+        low_s, high_s = part["start_s"].min(), part["end_s"].max()
+        assert high_s - low_s == pytest.approx(200 * 0.00002)
+        for device, own in part.groupby("device"):
+            lasted = own.groupby("activity")["length_s"].sum()
+            awake_s = times[device].awake_between(low_s, min(high_s, ends_s[device]))
+            assert lasted.drop("asleep").sum() == pytest.approx(awake_s, rel=1e-4)
+            asleep_s = high_s - low_s - times[device].awake_between(low_s, high_s)
+            assert lasted["asleep"] == pytest.approx(asleep_s, rel=1e-4)
 
 
 @pytest.fixture(scope="module")

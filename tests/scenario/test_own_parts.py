@@ -108,6 +108,16 @@ def test_what_is_missing_or_wrong_is_refused_in_one_line(scenario_path, monkeypa
     assert "\n" not in message
 
 
+def test_a_file_that_is_not_there_is_told_with_the_most_similar_one_beside_it(scenario_path):
+    for name in (*(f"b{number}" for number in range(9)), "moniqua"):
+        (scenario_path.parent / f"{name}.py").write_text(SOURCE)
+    kind = f"gossip.compressor.kind={scenario_path.parent}"
+    said = error_of(scenario_path, f"{kind}/monika.py:Mine")
+    assert "monika.py, which is not there; did you mean moniqua.py?" in said
+    said = error_of(scenario_path, f"{kind}/sparsifier.py:Mine")
+    assert "which is not there; there are b0.py, b1.py, b2.py, b3.py, b4.py, ..." in said
+
+
 def test_a_file_that_is_no_text_is_refused(scenario_path):
     (scenario_path.parent / "mine.py").write_bytes(b"\xff\xfe")
     assert "is not UTF-8 text" in error_of(scenario_path)

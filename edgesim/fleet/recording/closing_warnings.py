@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from math import inf, isnan
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from edgesim.assembly.prepared_run import PreparedRun
 from edgesim.errors import device_label
 from edgesim.learning.tasks import Classification
 from edgesim.results.arrow_table import numbers_of
-from topologies import Schedule
+from topologies import Schedule, TimedChurn
 
 LEAST_SHARE = 0.5  # of the rounds with an exchange, in which something is sent
 _NAMED = 4  # devices in a warning
@@ -41,18 +42,33 @@ def chance_warning(consensus: Mapping[str, Any], prepared: PreparedRun) -> str |
     )
 
 
-def silence_warning(rounds: pa.Table, schedule: Schedule) -> str | None:
+def silence_warning(
+    rounds: pa.Table, schedule: Schedule, timed_churn: TimedChurn, dead_s: Mapping[int, float]
+) -> str | None:
     """What to say of a run at free pace whose devices skipped most exchanges; None if they did not.
 
-    A device sends nothing while its radio still sends messages of an earlier round.
+    A device sends nothing while its radio still sends messages of an earlier round. Rounds count
+    in which it had somebody to send to, and a model.
 
     Args:
-        rounds: rows of rounds.parquet, with columns `round` and `messages_sent`.
+        rounds: rows of rounds.parquet.
         schedule: of the fleet's graphs.
+        timed_churn: presence of the devices by plan.
+        dead_s: when devices died, by device.
     """
     numbers, sent = (numbers_of(rounds[name]) for name in ("round", "messages_sent"))
-    is_due = (numbers + 1) % schedule.exchange_every == 0
-    num_due, num_sent = int(is_due.sum()), int(np.count_nonzero(sent[is_due]))
+    is_silent = ((numbers + 1) % schedule.exchange_every == 0) & (sent == 0)
+    silent, num_sent = rounds.filter(pa.array(is_silent)), int(np.count_nonzero(sent))
+    if num_sent >= LEAST_SHARE * (num_sent + len(silent)):
+        return None
+
+    def is_there(receiver: int, time_s: float) -> bool:
+        return timed_churn.is_present(receiver, time_s) and time_s < dead_s.get(receiver, inf)
+
+    num_due = num_sent + sum(
+        any(is_there(receiver, end_s) for receiver, _ in schedule.out_edges(device, place))
+        for device, place, end_s in _places(silent, schedule.seconds_per_round)
+    )
     if num_sent >= LEAST_SHARE * num_due:
         return None
     return (
@@ -60,6 +76,22 @@ def silence_warning(rounds: pa.Table, schedule: Schedule) -> str | None:
         "exchange, since a busy radio skips messages; so models mixed seldom: compress more, or "
         "raise gossip.local_steps or network.bandwidth_mbps"
     )
+
+
+def _places(rounds: pa.Table, seconds: float | None) -> Iterator[tuple[int, int, float]]:
+    """Device, round of the schedule, and end of the step of each round with a step.
+
+    Args:
+        rounds: rows of rounds.parquet.
+        seconds: of a round of the schedule; None where devices' own rounds are meant.
+    """
+    names = ("device", "round", "loss", "virtual_time_s", "virtual_wait_s")
+    rows = (numbers_of(rounds[name]).tolist() for name in names)
+    for device, number, loss, time_s, wait_s in zip(*rows, strict=True):
+        # What was absorbed after the step took next to no time.
+        end_s = time_s - wait_s
+        if not isnan(loss):
+            yield device, number if seconds is None else int(end_s / seconds), end_s
 
 
 def overdraft_warning(rounds: pa.Table, names: Sequence[str]) -> str | None:

@@ -188,7 +188,7 @@ def summarise(
     gone = _departures(prepared, ends, rounds, messages, left)
     warnings = [
         divergence_warning(evaluations, prepared) or chance_warning(consensus, prepared),
-        None if in_step else silence_warning(rounds, prepared.schedule),
+        None if in_step else _silence_warning(prepared, rounds, gone["dead_devices"]),
         overdraft_warning(rounds, scenario.fleet.names),
         _measure_warning(scenario, consensus),
         *warnings_of_resumes(environment),
@@ -354,6 +354,14 @@ def _mass_warning(
         weights = {end.device: end.u for end in ends}
     began = {device: float(joins(device) == 0) for device in range(scenario.fleet.num_devices)}
     return mass_warning(sum(began.values()), sum((began | weights).values()))
+
+
+def _silence_warning(
+    prepared: PreparedRun, rounds: pa.Table, dead: Mapping[str, Mapping[str, float]]
+) -> str | None:
+    """What to say of devices that seldom sent, given those that died."""
+    dead_s = {int(device): end["virtual_time_s"] for device, end in dead.items()}
+    return silence_warning(rounds, prepared.schedule, make_timed_churn(prepared.scenario), dead_s)
 
 
 def _left_after_round(
