@@ -249,7 +249,7 @@ def shipped_part(catalog: Catalog, name: str) -> OwnPart:
 
 def announced_names(catalog: Catalog) -> dict[str, str]:
     """References by the names that installed packages announce for them."""
-    return _announced_names(catalog.group, tuple(map(_folder_state, sys.path)))
+    return _announced_names(catalog.group, tuple(map(state_of_packages, sys.path)))
 
 
 def _is_reference(name: str, catalog: Catalog) -> bool:
@@ -282,7 +282,7 @@ def _announced_names(group: str, _: tuple[tuple[str, int], ...]) -> dict[str, st
     return {point.name: point.value for point in entry_points(group=group)}
 
 
-def _folder_state(folder: str) -> tuple[str, int]:
+def state_of_packages(folder: str) -> tuple[str, int]:
     """A folder of packages, and a number that changes with each installation."""
     try:
         return folder, Path(folder or ".").stat().st_mtime_ns
@@ -335,8 +335,20 @@ def _validated(value: object, info: ValidationInfo) -> OwnPart:
             "", f"names {package}, which is Python's own; name a part of yours, or of a package"
         )
     if match:
-        return OwnPart(match[1], match[2], None, package_digest(match[1]))
+        try:
+            digest = package_digest(match[1])
+        except ContradictionError as error:
+            folders = (info.context or {}).get("folders", ())
+            raise ContradictionError("", error.problem + _or_file(match, folders)) from None
+        return OwnPart(match[1], match[2], None, digest)
     raise ContradictionError("", f"is {value!r}; must be {FORM}")
+
+
+def _or_file(match: re.Match[str], folders: Sequence[Path]) -> str:
+    """What to write if a reference to a module means a file of this name in one of the folders."""
+    file = f"{match[1].replace('.', '/')}.py"
+    is_there = any((folder / file).is_file() for folder in folders)
+    return f"; or for the file beside it: ./{file}:{match[2]}" if is_there else ""
 
 
 def _read(path: Path) -> str:
