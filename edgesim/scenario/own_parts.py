@@ -26,6 +26,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from edgesim.scenario.catalog import Catalog
+from edgesim.scenario.file_references import FILE, FILE_FORM
 from edgesim.scenario.section import ContradictionError, MustBe, Section
 
 OWN = "./file.py:Name"
@@ -33,14 +34,10 @@ OWN = "./file.py:Name"
 
 FORM = "package.module:Name or ./file.py:Name"
 
-KEYS = frozenset({"task", "algorithm", "kind", "name", "source"})
-"""Keys at which a reference may stand, and at which the path of its file becomes absolute."""
-
 MOST_SOURCE_BYTES = 1_000_000  # of one file
 
-_FILE_FORM = r"(.*\.py):([A-Za-z_]\w*)"  # a path may have colons, on Windows that of its drive
 _MODULE_FORM = r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)"
-_FILE, _MODULE = re.compile(_FILE_FORM), re.compile(_MODULE_FORM)
+_MODULE = re.compile(_MODULE_FORM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +78,7 @@ class OwnPart:
         cls, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
         """For editors: text of the form of a reference."""
-        return {"type": "string", "pattern": f"^({_FILE_FORM}|{_MODULE_FORM})$"}
+        return {"type": "string", "pattern": f"^({FILE_FORM}|{_MODULE_FORM})$"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,14 +287,6 @@ def state_of_packages(folder: str) -> tuple[str, int]:
         return folder, 0
 
 
-def absolute_reference(text: str, folder: Path) -> str:
-    """A reference with the absolute path of its file; any other text as it is."""
-    match = _FILE.fullmatch(text)
-    if match is None:
-        return text
-    return f"{(folder / Path(match[1]).expanduser()).resolve()}:{match[2]}"
-
-
 def own_parts(value: object, key: str = "") -> Iterator[tuple[str, OwnPart]]:
     """All parts of one's own that a scenario or a section of it names, each with its key."""
     if isinstance(value, OwnPart):
@@ -319,7 +308,7 @@ def _validated(value: object, info: ValidationInfo) -> OwnPart:
     if not isinstance(value, str):
         raise ContradictionError("", f"is {value!r}; must be {FORM}")
     read_source = (info.context or {}).get("read_source")
-    if match := _FILE.fullmatch(value):
+    if match := FILE.fullmatch(value):
         path = match[1]
         source = read_source(path) if read_source else None
         source = _read(Path(path)) if source is None else source
