@@ -12,6 +12,7 @@ from edgesim.api.scenarios import ScenarioLike, errors_named, name_of, read_scen
 from edgesim.assembly.budget import check_memory
 from edgesim.assembly.build import choose_compute
 from edgesim.assembly.gossip import averaging_rate, is_of_nodes, sites_of
+from edgesim.assembly.own_imports import check_imports
 from edgesim.assembly.preparation import prepare
 from edgesim.assembly.prepared_run import PreparedRun
 from edgesim.assembly.rate_search.search import rate_notice
@@ -90,14 +91,15 @@ def validate(scenario: ScenarioLike, **overrides: object) -> Checked:
     return check(read_scenario(scenario, overrides), name_of(scenario), reads_images=False)
 
 
-def check(scenario: Scenario, name: str, *, reads_images: bool, tries_rate: bool = True) -> Checked:
+def check(scenario: Scenario, name: str, *, reads_images: bool, is_cell: bool = False) -> Checked:
     """Check a scenario.
 
     Args:
         scenario: as it was read.
         name: what messages call the scenario.
         reads_images: whether to read all images that a run uses, after all other checks.
-        tries_rate: whether to try a given averaging rate by some rounds of gossip, for a notice.
+        is_cell: of a sweep, which has checked it: an averaging rate is not tried for a notice, and
+            imports of own files are not looked at in the process that runs the cell.
 
     Raises:
         ScenarioError: what can't work, where, and what to change.
@@ -105,13 +107,16 @@ def check(scenario: Scenario, name: str, *, reads_images: bool, tries_rate: bool
     """
     check_torch()
     with errors_named(name):
+        of_imports = [] if is_cell else check_imports(scenario)
         prepared = prepare(scenario, reads_images=False)
+        if not is_cell:
+            check_imports(scenario)  # again: own code may have changed the path of imports
         shape = DataShape.of(prepared.dataset)
         shortage = check_memory(prepared.scenario, shape, prepared.schedule)
         studied = studied_scenario(prepared.scenario, shape, prepared.schedule)
         check_batteries(studied)
-        said = [*prepared.notices, *notices(studied, prepared.training.num_rounds)]
-        if tries_rate and prepared.found_rate is None and (of_rate := rate_notice(studied)):
+        said = [*of_imports, *prepared.notices, *notices(studied, prepared.training.num_rounds)]
+        if not is_cell and prepared.found_rate is None and (of_rate := rate_notice(studied)):
             said.append(of_rate)
         if reads_images:
             prepared.read_images()

@@ -8,6 +8,7 @@ from typing import Any
 
 from edgesim.api.display import tables_html
 from edgesim.api.scenarios import ScenarioLike, errors_named, name_of, read_scenario
+from edgesim.assembly.own_imports import check_imports
 from edgesim.assembly.rate_search.search import rate_notice, with_found_rate
 from edgesim.assembly.studied_scenario import studied_scenario
 from edgesim.scenario.schema import Scenario
@@ -148,9 +149,11 @@ def costs_of(
 
 def _ready(scenario: Scenario, name: str) -> tuple[Scenario, tuple[str, ...]]:
     """A scenario with the averaging rate that was found, and its notices."""
+    of_imports = check_imports(scenario)
     scenario, found = with_found_rate(scenario)
     studied = studied_scenario(scenario)
     lines = [
+        *of_imports,
         *notices(studied, studied.num_rounds),
         *partition_notices(scenario),
         *handover_notices(studied),

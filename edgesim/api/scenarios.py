@@ -12,8 +12,8 @@ from typing import TypeAlias
 
 from edgesim.errors import EdgesimError, ScenarioError, did_you_mean, with_notes
 from edgesim.program import program
+from edgesim.results.scenario_file import load_scenario as read_file
 from edgesim.scenario.files import checked_again, scenario_of
-from edgesim.scenario.files import load_scenario as read_file
 from edgesim.scenario.plain import in_yaml, plain_value
 from edgesim.scenario.schema import Scenario
 from edgesim.scenario.strict_yaml import ARGUMENT

@@ -22,6 +22,7 @@ from typing import Any
 
 from edgesim.assembly.options import check_options
 from edgesim.assembly.own_errors import failure, file_module, remember, with_frames
+from edgesim.assembly.own_imports import ALONE
 from edgesim.errors import EdgesimError, ScenarioError, did_you_mean
 from edgesim.scenario.catalog import Catalog
 from edgesim.scenario.own_parts import OwnPart, package_digest, shipped_part
@@ -177,7 +178,7 @@ def _refusal(said: str, error: Exception) -> EdgesimError:
     """What to show for an error of own code while it is loaded, made or asked before a run."""
     remedy = ""
     if isinstance(error, ModuleNotFoundError):
-        remedy = "; a file may import installed packages alone, no file beside it"
+        remedy = f"; {ALONE}"
     return with_frames(ScenarioError(f"{said} {failure(error)}{remedy}"), error)
 
 

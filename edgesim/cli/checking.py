@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def read(path: Path, overrides: Sequence[str], scale: float | None = None) -> Scenario:
     """Read a scenario; what can be seen without torch is refused here."""
     with uncollected():
-        from edgesim.scenario.files import load_scenario
+        from edgesim.results.scenario_file import load_scenario
     scenario = load_scenario(path, overrides)
     if scale is not None:
         from edgesim.scenario.scale import scaled

@@ -12,7 +12,7 @@ from rich.text import Text
 from edgesim.cli.garbage import uncollected
 from edgesim.cli.tables import show
 from edgesim.errors import ScenarioError
-from edgesim.scenario.files import load_scenario
+from edgesim.results.scenario_file import load_scenario
 
 if TYPE_CHECKING:
     from edgesim.study.answer import Answer

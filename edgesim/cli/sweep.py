@@ -12,6 +12,7 @@ from rich.console import Console
 from edgesim.cli.answers import number
 from edgesim.cli.garbage import uncollected
 from edgesim.cli.tables import show
+from edgesim.scenario.cell_names import setting_in_table
 from edgesim.scenario.sweep import chosen, scaled_sweep
 from edgesim.study.tables.table import Table
 from edgesim.sweeps.progress import shown_progress
@@ -72,6 +73,7 @@ def show_sweep(
     """
     with uncollected():
         from edgesim.results.load import UnfinishedRunWarning
+        from edgesim.sweeps.directory import as_begun
         from edgesim.sweeps.load import load_sweep
         from edgesim.sweeps.run import check_open_cells, default_place, read_sweep, run_sweep
 
@@ -82,6 +84,7 @@ def show_sweep(
         planned = scaled_sweep(planned, scale)
         warn(f"{file}: --scale {scale:g}: {planned.cells[0].scenario.training.said}")
     place = str(out or default_place(planned))
+    planned = as_begun(planned, place)
     for notice in check_open_cells(planned, place, str(file)):
         warn(f"{file}: {notice}")
     try:
@@ -108,7 +111,7 @@ def check_sweep(file: Path, overrides: Sequence[str], warn: Callable[[str], None
     for notice in check_cells(planned, str(file)):
         warn(f"{file}: {notice}")
     rows = tuple(
-        (cell.name, *(str(cell.settings.get(key, "")) for key in planned.keys))
+        (cell.name, *(_shown(cell.settings.get(key, ""), key) for key in planned.keys))
         for cell in planned.cells
     )
     title = f"{planned.name}: {len(rows):,} cells, all valid"
@@ -122,7 +125,7 @@ def sweep_table(results: SweepResults) -> Table:
     figures = [name for name in _FIGURES if name in found.columns and found[name].notna().any()]
     rows = []
     for row in found.to_dict("records"):
-        cells = ["null" if row[key] is None else str(row[key]) for key in keys]
+        cells = ["null" if row[key] is None else _shown(row[key], key) for key in keys]
         for name in figures:
             mean, deviation, form = row[name], row[f"{name}_std"], _FIGURES[name]
             spread = "" if deviation != deviation else f" +- {form(deviation)}"
@@ -134,6 +137,10 @@ def sweep_table(results: SweepResults) -> Table:
     doubts = [f"warning: {line}" for line in results.warning_lines()]
     notes = (*doubts, *_notes(results.place, figures, found))
     return Table(results.name, columns, tuple(rows), notes)
+
+
+def _shown(value: object, key: str) -> str:
+    return str(setting_in_table(value, key))
 
 
 def _notes(place: str, figures: Sequence[str], found: pd.DataFrame) -> tuple[str, ...]:

@@ -24,6 +24,8 @@ def provenance_table(runs: Sequence[ReportedRun]) -> Table:
         "To repeat a run: edgesim run RUN/scenario.yaml --out AGAIN, with this code and the same "
         "data; then edgesim diff RUN AGAIN. On a processor of this kind all bits are the same."
     )
+    if any(run.environment.get("own_parts") for run in runs):
+        note += " Own files are taken from RUN/own_parts; own packages must be installed."
     return Table("", heads, rows, (note,), prose=frozenset(labels))
 
 

@@ -13,6 +13,7 @@ from edgesim.data.sources import SOURCES
 from edgesim.report.reported_run import ReportedRun
 from edgesim.report.units import listed
 from edgesim.results.test_samples import settings_of_test_samples
+from edgesim.scenario.file_references import without_folders
 from edgesim.scenario.own_parts import OwnPart
 from edgesim.scenario.plain import value_of
 
@@ -22,6 +23,8 @@ _FOLLOWS = "gossip.averaging_rate"  # is named in a label last
 
 _CONTENT = "content of "  # before the name of a file, in place of a key
 _TEST_SAMPLES = f"{_CONTENT}test samples"
+
+_PART = "name"  # a key that may hold an own part
 
 _NO_SETTINGS = ("name", "description", "seed")  # what says nothing of how a run was trained
 
@@ -36,7 +39,14 @@ def published_samples(settings: Mapping[str, Any]) -> tuple[int, int | None] | N
 def trained_alike(run: ReportedRun) -> str:
     """All that runs over several seeds have in common, as a text that can be compared."""
     kept = {key: value for key, value in _compared(run).items() if key not in _NO_SETTINGS}
-    return "\n".join(f"{key}: {written(value)}" for key, value in sorted(kept.items()))
+    texts = {key: known_part(run, written(value)) for key, value in sorted(kept.items())}
+    return "\n".join(f"{key}: {text}" for key, text in texts.items())
+
+
+def known_part(run: ReportedRun, value: str) -> str:
+    """A value; if it is an own part, what is the same wherever its file is."""
+    digest = run.environment.get("own_parts", {}).get(value)
+    return f"{without_folders(value, _PART)} {digest}" if digest else value
 
 
 def differing_settings(
@@ -58,7 +68,7 @@ def differing_settings(
     return {
         key: values
         for key, values in table.items()
-        if len(set(values)) > 1
+        if len({known_part(run, value) for run, value in zip(runs, values, strict=True)}) > 1
         and key != "description"
         and not key.startswith("paper.")
         # A file that one run alone has is told of by the key that names it.

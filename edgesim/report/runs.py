@@ -10,7 +10,7 @@ from pathlib import Path
 from edgesim.errors import EdgesimError
 from edgesim.report.errors import NothingRecordedError, ReportError
 from edgesim.report.reported_run import ReportedRun
-from edgesim.report.run_settings import groups_of, labels_of, written
+from edgesim.report.run_settings import groups_of, known_part, labels_of, written
 from edgesim.report.units import listed
 from edgesim.results.load import UnfinishedRunWarning, load_run
 from edgesim.results.run_files import ABOUT, RunDirectoryError, RunFiles
@@ -103,7 +103,7 @@ def check_comparable(runs: Sequence[ReportedRun]) -> None:
     for other in runs[1:]:
         for key in ("data.source", "data.options", "training.task", "training.task_options"):
             one, two = (value_of(run.settings, key) for run in (first, other))
-            if one != two:
+            if known_part(first, written(one)) != known_part(other, written(two)):
                 raise ReportError(
                     f"{first.run.place} and {other.run.place} can't be compared: {key} is "
                     f"{written(one)} in the first and {written(two)} in the second; report them "

@@ -46,7 +46,7 @@ def source_reader(files: RunFiles, *, unchanged: bool) -> Callable[[str], str | 
             raise ContradictionError(
                 "", f"names {path}, but its copy cannot be used: {error}"
             ) from error
-        if unchanged and _differs(Path(path), source):
+        if unchanged and differs(path, source):
             raise ContradictionError(
                 "",
                 f"names {path}, which has changed since the run began; bring back what it was "
@@ -62,9 +62,10 @@ def _copy_of(path: str) -> str:
     return f"{FOLDER}/{blake2b(path.encode(), digest_size=4).hexdigest()}-{Path(path).name}"
 
 
-def _differs(path: Path, source: str) -> bool:
+def differs(path: str, source: str) -> bool:
+    """Whether a file is there and has another text."""
     try:
-        return path.read_bytes().decode("utf-8-sig") != source
+        return Path(path).read_bytes().decode("utf-8-sig") != source
     except FileNotFoundError:
         return False
     except (OSError, UnicodeDecodeError):

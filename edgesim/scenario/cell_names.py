@@ -7,7 +7,10 @@ from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
+import yaml
+
 from edgesim.errors import ScenarioError
+from edgesim.scenario.file_references import without_folders
 from edgesim.scenario.plain import in_yaml
 
 BASE = "base"  # cell that has no setting of its own
@@ -17,12 +20,15 @@ _LONGEST_NAME = 120  # characters of a cell's folder
 def cell_names(settings: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> list[str]:
     """Names of cells: key=value for each key, keys as short as tells them apart.
 
+    They have the names of own files without the folders, where these tell no cells apart.
+
     Raises:
         ScenarioError: two cells have the same settings.
     """
     short = short_keys(keys)
     names = []
-    for cell in settings:
+    for given in settings:
+        cell = {key: without_folders(value, key) for key, value in given.items()}
         name = ",".join(f"{short[key]}={_in_name(value)}" for key, value in cell.items()) or BASE
         if len(name) > _LONGEST_NAME:
             name = f"{name[: _LONGEST_NAME - 9]}-{_digest(cell)}"
@@ -36,6 +42,13 @@ def cell_names(settings: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> li
         f"{name}-{_digest(cell)}" if name in unclear else name
         for name, cell in zip(names, settings, strict=True)
     ]
+
+
+def setting_in_table(value: object, key: str) -> object:
+    """A setting of a cell, of which sections are text, with own files without their folders."""
+    if not isinstance(value, str) or not value.startswith(("{", "[")):
+        return without_folders(value, key)
+    return in_yaml(without_folders(yaml.safe_load(value), key))
 
 
 def short_keys(keys: Sequence[str]) -> dict[str, str]:

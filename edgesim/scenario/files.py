@@ -25,7 +25,11 @@ MOST_CHARACTERS = 400_000  # that YAML reads in seconds
 
 
 def load_scenario(
-    path: Path | str, overrides: Sequence[str] = (), *, origin: str = OVERRIDE
+    path: Path | str,
+    overrides: Sequence[str] = (),
+    read_source: Callable[[str], str | None] | None = None,
+    *,
+    origin: str = OVERRIDE,
 ) -> Scenario:
     """Read a scenario file, apply overrides, check everything that needs no data and no graph.
 
@@ -35,6 +39,7 @@ def load_scenario(
     Args:
         path: YAML file, or the name of a shipped scenario.
         overrides: each `key.path=value`, as after `--set`.
+        read_source: see `parse_scenario`.
         origin: what messages put before an override.
 
     Raises:
@@ -42,7 +47,7 @@ def load_scenario(
     """
     path = scenario_file(path)
     text = read_scenario_text(path)
-    return parse_scenario(text, str(path), path.parent, overrides, origin=origin)
+    return parse_scenario(text, str(path), path.parent, overrides, read_source, origin=origin)
 
 
 def scenario_of(

@@ -27,6 +27,7 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from edgesim.errors import similar_names
 from edgesim.scenario.catalog import Catalog
+from edgesim.scenario.file_references import FILE, FILE_FORM
 from edgesim.scenario.section import ContradictionError, MustBe, Section
 
 OWN = "./file.py:Name"
@@ -34,15 +35,11 @@ OWN = "./file.py:Name"
 
 FORM = "package.module:Name or ./file.py:Name"
 
-KEYS = frozenset({"task", "algorithm", "kind", "name", "source"})
-"""Keys at which a reference may stand, and at which the path of its file becomes absolute."""
-
 MOST_SOURCE_BYTES = 1_000_000  # of one file
 _NAMED_FILES = 5  # in a message
 
-_FILE_FORM = r"(.*\.py):([A-Za-z_]\w*)"  # a path may have colons, on Windows that of its drive
 _MODULE_FORM = r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)"
-_FILE, _MODULE = re.compile(_FILE_FORM), re.compile(_MODULE_FORM)
+_MODULE = re.compile(_MODULE_FORM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +80,7 @@ class OwnPart:
         cls, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
         """For editors: text of the form of a reference."""
-        return {"type": "string", "pattern": f"^({_FILE_FORM}|{_MODULE_FORM})$"}
+        return {"type": "string", "pattern": f"^({FILE_FORM}|{_MODULE_FORM})$"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +248,7 @@ def shipped_part(catalog: Catalog, name: str) -> OwnPart:
 
 def announced_names(catalog: Catalog) -> dict[str, str]:
     """References by the names that installed packages announce for them."""
-    return _announced_names(catalog.group, tuple(map(_folder_state, sys.path)))
+    return _announced_names(catalog.group, tuple(map(state_of_packages, sys.path)))
 
 
 def _is_reference(name: str, catalog: Catalog) -> bool:
@@ -284,20 +281,12 @@ def _announced_names(group: str, _: tuple[tuple[str, int], ...]) -> dict[str, st
     return {point.name: point.value for point in entry_points(group=group)}
 
 
-def _folder_state(folder: str) -> tuple[str, int]:
+def state_of_packages(folder: str) -> tuple[str, int]:
     """A folder of packages, and a number that changes with each installation."""
     try:
         return folder, Path(folder or ".").stat().st_mtime_ns
     except OSError:
         return folder, 0
-
-
-def absolute_reference(text: str, folder: Path) -> str:
-    """A reference with the absolute path of its file; any other text as it is."""
-    match = _FILE.fullmatch(text)
-    if match is None:
-        return text
-    return f"{(folder / Path(match[1]).expanduser()).resolve()}:{match[2]}"
 
 
 def own_parts(value: object, key: str = "") -> Iterator[tuple[str, OwnPart]]:
@@ -321,7 +310,7 @@ def _validated(value: object, info: ValidationInfo) -> OwnPart:
     if not isinstance(value, str):
         raise ContradictionError("", f"is {value!r}; must be {FORM}")
     read_source = (info.context or {}).get("read_source")
-    if match := _FILE.fullmatch(value):
+    if match := FILE.fullmatch(value):
         path = match[1]
         source = read_source(path) if read_source else None
         source = _read(Path(path)) if source is None else source
@@ -337,8 +326,20 @@ def _validated(value: object, info: ValidationInfo) -> OwnPart:
             "", f"names {package}, which is Python's own; name a part of yours, or of a package"
         )
     if match:
-        return OwnPart(match[1], match[2], None, package_digest(match[1]))
+        try:
+            digest = package_digest(match[1])
+        except ContradictionError as error:
+            folders = (info.context or {}).get("folders", ())
+            raise ContradictionError("", error.problem + _or_file(match, folders)) from None
+        return OwnPart(match[1], match[2], None, digest)
     raise ContradictionError("", f"is {value!r}; must be {FORM}")
+
+
+def _or_file(match: re.Match[str], folders: Sequence[Path]) -> str:
+    """What to write if a reference to a module means a file of this name in one of the folders."""
+    file = f"{match[1].replace('.', '/')}.py"
+    is_there = any((folder / file).is_file() for folder in folders)
+    return f"; or for the file beside it: ./{file}:{match[2]}" if is_there else ""
 
 
 def _read(path: Path) -> str:

@@ -12,7 +12,8 @@ from typing import Any
 import yaml
 
 from edgesim.errors import ScenarioError
-from edgesim.scenario.own_parts import KEYS, OwnPart
+from edgesim.scenario.file_references import KEYS
+from edgesim.scenario.own_parts import OwnPart
 from edgesim.scenario.section import Section
 
 _PLAIN = "a scenario holds text, numbers, truth values, lists and mappings"

@@ -15,8 +15,8 @@ import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from edgesim.errors import ScenarioError
+from edgesim.scenario.file_references import KEYS, absolute_reference
 from edgesim.scenario.outline import Key, in_one_line
-from edgesim.scenario.own_parts import KEYS, absolute_reference
 
 OVERRIDE = "--set "
 """Starts the origin of values of the command line."""

@@ -15,6 +15,7 @@ from yaml.nodes import MappingNode, Node
 
 from edgesim.errors import ScenarioError, did_you_mean
 from edgesim.scenario.cell_names import cell_names
+from edgesim.scenario.file_references import KEYS, absolute_reference
 from edgesim.scenario.files import (
     checked_scenario,
     compose_scenario,
@@ -24,7 +25,6 @@ from edgesim.scenario.files import (
 from edgesim.scenario.guide import KeyGuide, guide, is_key
 from edgesim.scenario.outline import SCENARIO, Slot
 from edgesim.scenario.overrides import apply_overrides, parts_of
-from edgesim.scenario.own_parts import KEYS, absolute_reference
 from edgesim.scenario.plain import in_yaml, plain_value
 from edgesim.scenario.problems import nearest
 from edgesim.scenario.scale import scaled

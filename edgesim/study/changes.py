@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
-from pathlib import Path
 from typing import Literal
 
 from edgesim.assembly.budget import fitting_settings
 from edgesim.assembly.rate_search.search import with_found_rate
 from edgesim.errors import EdgesimError
-from edgesim.scenario.files import dump_scenario, parse_scenario
+from edgesim.scenario.files import scenario_of
 from edgesim.scenario.schema import Scenario
 from edgesim.study.candidates import (
     Candidate,
@@ -154,7 +153,7 @@ class _Trial:
     """
 
     def __init__(self, scenario: Scenario, costs: IterationCosts) -> None:
-        self._text = dump_scenario(scenario)
+        self._scenario = scenario
         self._is_free = _is_free(costs)
         self.num_tried = 0
 
@@ -165,7 +164,7 @@ class _Trial:
         hardly exchange models.
         """
         try:
-            scenario = parse_scenario(self._text, "scenario", Path(), candidate.settings)
+            scenario = scenario_of(self._scenario, candidate.settings)
             scenario, _ = with_found_rate(scenario)  # a run would end where there is none
             costs = iteration_costs(scenario, wider=candidate.wider, most_events=_MOST_EVENTS)
         except EdgesimError:  # as an edited file would be refused: such a change is no advice

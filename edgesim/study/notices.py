@@ -19,10 +19,11 @@ from edgesim.assembly.studied_scenario import StudiedScenario
 from edgesim.costs.measured_model import MeasuredModel
 from edgesim.gossip.optional_members import needs_exact_messages
 from edgesim.models.norms import NORMS
+from edgesim.results.own_sources import differs
 from edgesim.scenario.data import OtherPartition
 from edgesim.scenario.gossip import IdentityCompressor
 from edgesim.scenario.hardware import ProfileSection
-from edgesim.scenario.own_parts import OwnPart
+from edgesim.scenario.own_parts import OwnPart, own_parts
 from edgesim.scenario.schema import Scenario
 from edgesim.study.batteries import battery_notices
 from edgesim.study.draining import draining_notices
@@ -46,6 +47,7 @@ def notices(studied: StudiedScenario, num_rounds: int) -> list[str]:
     return [
         *precision_notices(scenario),
         *_batch_notices(studied),
+        *_changed_file_notices(scenario),
         *_own_model_notices(studied),
         *_varying_messages(studied),
         *evaluation_notices(scenario, num_rounds),
@@ -122,6 +124,15 @@ def _own_model_notices(studied: StudiedScenario) -> list[str]:
             "formula for them"
         )
     return lines
+
+
+def _changed_file_notices(scenario: Scenario) -> list[str]:
+    """Files that are no longer what a run kept of them, or a scenario object holds of them."""
+    return [
+        f"{key}: {part.place} has changed since; the code that was kept or read before is used"
+        for key, part in own_parts(scenario)
+        if part.source is not None and differs(part.place, part.source)
+    ]
 
 
 @own_code()

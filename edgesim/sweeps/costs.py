@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from edgesim.api.costs import Costs, costs_of
 from edgesim.api.display import tables_html
 from edgesim.api.scenarios import ScenarioLike, errors_of_python, name_of, written_overrides
-from edgesim.scenario.cell_names import short_keys
+from edgesim.scenario.cell_names import setting_in_table, short_keys
 from edgesim.scenario.strict_yaml import ARGUMENT, ONLY_ARGUMENT
 from edgesim.scenario.sweep import TARGETS, Cell, Sweep, chosen
 from edgesim.study.report import write_json
@@ -216,7 +216,7 @@ def _labels(cells: Sequence[Cell]) -> list[tuple[str, str]]:
 
     def label(cell: Cell, left_out: str | None) -> str:
         parts = (
-            f"{name}={cell.settings[key]}"
+            f"{name}={setting_in_table(cell.settings[key], key)}"
             for key, name in short.items()
             if key in cell.settings and key != left_out
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from edgesim.errors import EdgesimError
@@ -17,6 +18,7 @@ from edgesim.scenario.own_parts import own_parts
 from edgesim.scenario.sweep import Sweep
 from edgesim.storage.seal import BLANK, SealError, check_seal, sealed
 from edgesim.storage.store import Store
+from edgesim.sweeps.moved_parts import identity, with_files_of
 
 NOT_FINISHED = "not finished"
 """Reason of a cell that did not fail."""
@@ -58,6 +60,24 @@ def open_directory(place: str, sweep: Sweep, *, writes: bool = True) -> Store:
         store.make()
         store.write(PLAN, sealed(_json({**plan, SEAL_KEY: BLANK}), _NO_RUN, PLAN))
     return store
+
+
+def as_begun(sweep: Sweep, place: str) -> Sweep:
+    """The sweep with the names that its folder has for its cells.
+
+    Earlier versions named cells by the folders of own files too.
+
+    Raises:
+        SweepError, StorageError: the folder can't be read.
+    """
+    store = Store.at(place)
+    there = read_plan(store)["cells"] if store.exists(PLAN) else {}
+    lost = {name: cell for name, cell in _plan(sweep)["cells"].items() if name not in there}
+    names = {identity(cell): name for name, cell in there.items()} if lost else {}
+    new = {name: names.pop(identity(cell), name) for name, cell in lost.items()}
+    cells = tuple(replace(cell, name=new.get(cell.name, cell.name)) for cell in sweep.cells)
+    left_out = frozenset(new.get(name, name) for name in sweep.left_out)
+    return replace(sweep, cells=cells, left_out=left_out)
 
 
 def read_plan(store: Store) -> dict[str, Any]:
@@ -174,11 +194,19 @@ def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str
     for name in there:
         if name not in here:
             continue
+        old, new = there[name], _with_files_of(here[name], there[name])
         for part in ("scenario", "own_parts"):
-            for key, before, now in _changes(there[name][part], here[name][part], ""):
+            for key, before, now in _changes(old[part], new[part], ""):
                 if key not in seen:
                     seen.add(key)
                     yield f"{key} was {_shown(before)} there and is {_shown(now)} now"
+
+
+def _with_files_of(new: Mapping[str, Any], old: Mapping[str, Any]) -> dict[str, Any]:
+    """A cell that names own files as another plan does, where their contents are the same."""
+    known, parts = old["own_parts"], new["own_parts"]
+    found = with_files_of(new["scenario"], parts, old["scenario"], lambda key, _: known.get(key))
+    return {**new, "scenario": found}
 
 
 def _changes(old: Any, new: Any, key: str) -> Iterator[tuple[str, Any, Any]]:  # noqa: ANN401

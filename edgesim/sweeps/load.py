@@ -168,7 +168,7 @@ def load_sweep(place: str | Path) -> SweepResults:
         if not is_finished(store, name):
             missing[name] = failures.get(name, NOT_FINISHED)
             continue
-        check_settings(store, name, cell["scenario"])
+        check_settings(store, name, cell["scenario"], cell["own_parts"])
         environments[name] = environment_of(store, name)
         contents.add(cell["scenario"], environments[name], f"cell {name}")
         run = load_run(f"{store.url}/{name}")

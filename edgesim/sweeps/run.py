@@ -31,6 +31,7 @@ from edgesim.storage.space import WaitForSpace
 from edgesim.sweeps.cluster import run_tasks_on_cluster
 from edgesim.sweeps.directory import (
     SweepError,
+    as_begun,
     is_finished,
     open_directory,
     read_failures,
@@ -100,6 +101,7 @@ def sweep(
     if scale is not None:
         planned = scaled_sweep(planned, scale, "scale")
     place = str(out or default_place(planned))
+    planned = as_begun(planned, place)
     with errors_of_python():
         notices = check_open_cells(planned, place, name_of(scenario))
     for notice in notices:

@@ -20,6 +20,7 @@ from edgesim.scenario.schema import Scenario
 from edgesim.scenario.sweep import Sweep
 from edgesim.storage.store import Store
 from edgesim.sweeps.directory import SweepError, is_finished
+from edgesim.sweeps.moved_parts import with_files_of
 
 _CODE, _FILE, _SAMPLES = "code", "file", "samples"
 _OF_DEVICES = ("devices", "names", "profile")
@@ -77,19 +78,25 @@ class Contents:
         ]
 
 
-def check_settings(store: Store, cell: str, scenario: Mapping[str, Any]) -> None:
+def check_settings(
+    store: Store, cell: str, scenario: Mapping[str, Any], parts: Mapping[str, str]
+) -> None:
     """Refuse a finished cell whose folder holds a run of other settings.
 
     Args:
         store: the folder of the sweep.
         cell: its name.
         scenario: of the cell, as plain values.
+        parts: digests of its own parts by key.
 
     Raises:
         SweepError: it does.
     """
     place = f"{store.url}/{cell}"
     run = RunFiles(Store.at(place)).read_settings()
+    if parts:
+        began_with = environment_of(store, cell).get("own_parts", {})
+        scenario = with_files_of(scenario, parts, run, lambda _, part: began_with.get(part))
     wanted = {key: value for key, value in scenario.items() if key not in ("fleet", "paper")}
     unlike = chain(
         _contradictions(wanted, run, ""), _unlike_fleets(scenario["fleet"], run.get("fleet", {}))
@@ -156,12 +163,13 @@ def known_contents(store: Store, planned: Sweep) -> Contents:
     """
     contents = Contents()
     for cell in planned.cells:
-        parts = {str(part): part.digest for _, part in own_parts(cell.scenario)}
-        contents.add({}, {"own_parts": parts}, "the sweep")
+        named = {str(part): part.digest for _, part in own_parts(cell.scenario)}
+        contents.add({}, {"own_parts": named}, "the sweep")
     for cell in planned.cells:
         if is_finished(store, cell.name):
             scenario = cell.scenario.model_dump(mode="json")
-            check_settings(store, cell.name, scenario)
+            parts = {key: part.digest for key, part in own_parts(cell.scenario)}
+            check_settings(store, cell.name, scenario, parts)
             contents.add(scenario, environment_of(store, cell.name), f"cell {cell.name}")
     return contents
 

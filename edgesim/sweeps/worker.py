@@ -93,7 +93,7 @@ def run_cell(
         return resume_run(place, inline=True, console=console, sinks=[events]).summary
     clear_start(Store.at(place))
     parsed = parse_scenario(scenario, name, Path())
-    prepared = check(parsed, name, reads_images=True, tries_rate=False).prepared
+    prepared = check(parsed, name, reads_images=True, is_cell=True).prepared
     begins_with = described_content(prepared)
     Contents.from_rows(known).add(parsed.model_dump(mode="json"), begins_with, "this cell")
     return run_scenario(prepared, place, inline=True, console=console, sinks=[events]).summary

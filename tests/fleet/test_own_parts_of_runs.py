@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from functools import partial
 from io import StringIO
 
 import pandas as pd
@@ -9,11 +10,16 @@ import pytest
 from rich.console import Console
 from small_fleets import assert_same_bits, killed_at_its_end, prepared, train
 
-from edgesim import UnfinishedRunWarning, load_run
+import edgesim
+from edgesim import ScenarioWarning, UnfinishedRunWarning, load_run
 from edgesim.api.checks import prepared_table
 from edgesim.assembly.build import PLAIN
+from edgesim.cli.checking import read
+from edgesim.cli.cost import show_costs
 from edgesim.errors import EdgesimError, OwnCodeError, ScenarioError
 from edgesim.fleet.run import resume_run
+from edgesim.results.run_files import RunFiles
+from edgesim.storage.store import Store
 
 SOURCE = """
 from edgesim.compression.compressors import TopK
@@ -111,3 +117,52 @@ def test_a_damaged_copy_is_refused(tmp_path, killed):
     (tmp_path / "mine.py").unlink()
     with pytest.raises(EdgesimError, match=rf"own_parts/{copy.name}.*does not match its checksum"):
         resume(killed)
+
+
+@pytest.fixture
+def kept(tmp_path, own):
+    """A finished run whose file has changed since."""
+    train(tmp_path, "kept", *own, inline=True)
+    (tmp_path / "mine.py").write_text(f"{SOURCE.replace('fp32', 'fp16')}\nmine = 1\n")
+    return tmp_path / "kept"
+
+
+def test_the_scenario_of_a_run_repeats_it_with_the_code_that_the_run_kept(tmp_path, kept):
+    with pytest.warns(ScenarioWarning, match=r"kind: .*/mine.py has changed since; the code that"):
+        edgesim.run(kept / "scenario.yaml", out=tmp_path / "changed", inline=True)
+    (tmp_path / "mine.py").unlink()
+    again = edgesim.run(kept / "scenario.yaml", out=tmp_path / "gone", inline=True)
+    for name in ("changed", "gone"):
+        parts = edgesim.compare_runs(kept, tmp_path / name)
+        assert not [part.difference for part in parts if part.difference]
+        digests = {RunFiles(Store.at(place)).run_digest for place in (kept, tmp_path / name)}
+        assert len(digests) == 1
+    assert again.scenario == load_run(kept).scenario
+
+
+def test_all_that_reads_the_scenario_of_a_run_takes_the_code_that_the_run_kept(tmp_path, kept):
+    (tmp_path / "mine.py").unlink()
+    path = kept / "scenario.yaml"
+    assert edgesim.validate(path, seed=9).scenario.seed == 9
+    assert read(path, ["seed=9"]) == edgesim.load_scenario(path, seed=9)
+    show = partial(show_costs, other=None, other_overrides=[], json_file=None, out=None)
+    console = Console(file=StringIO())
+    show(path, [], console, all_models=False, is_short=False, with_paper=False, say=lambda _: None)
+    costs = edgesim.cost(path, fleet__profile="raspberry-pi-4b")
+    assert costs.answer.advice.num_tried, "changed scenarios have the code too"
+
+
+def test_a_copy_of_the_scenario_elsewhere_asks_for_the_file(tmp_path, kept):
+    (tmp_path / "mine.py").unlink()
+    shutil.copy(kept / "scenario.yaml", tmp_path / "copy.yaml")
+    with pytest.raises(ScenarioError, match=r"names .*/mine.py, which is not there"):
+        edgesim.load_scenario(tmp_path / "copy.yaml")
+
+
+def test_an_override_names_a_file_of_which_the_run_has_no_copy(tmp_path, kept):
+    (tmp_path / "new.py").write_text(SOURCE)
+    reference = f"{tmp_path}/new.py:Mine"
+    scenario = edgesim.load_scenario(
+        kept / "scenario.yaml", gossip__compressor__kind=reference, gossip__averaging_rate=0.1
+    )
+    assert scenario.gossip.compressor.kind.source == SOURCE

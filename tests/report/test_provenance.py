@@ -65,7 +65,10 @@ def test_own_files_and_resumes_are_named(run):
         "accelerator": "cuda",
         "gpu": "H100",
     }
-    found = column(replace(run, environment={**run.environment, **more}))
+    own = replace(run, environment={**run.environment, **more})
+    assert "RUN/own_parts" not in provenance_table([run]).notes[0]
+    assert "files are taken from RUN/own_parts" in provenance_table([run, own]).notes[0]
+    found = column(own)
     assert found["own code and files"] == (
         f"/home/me/mine.py:Net ({'a' * 16}) and /home/me/graph.csv ({'b' * 16})"
     )

@@ -88,6 +88,7 @@ def test_the_last_colon_separates_the_name_from_a_path_with_colons(
     [
         ("absent.py:Mine", "absent.py, which is not there; there are mine.py"),
         ("no_such_package.parts:Mine", "the package no_such_package, which is not installed"),
+        ("mine:Mine", "not installed; install it; or for the file beside it: ./mine.py:Mine"),
         ("a/b:Mine", "is 'a/b:Mine'; must be package.module:Name or ./file.py:Name"),
         ("mine.py:1x", "must be package.module:Name or ./file.py:Name"),
         ("mine", "must be one of identity, top_k"),

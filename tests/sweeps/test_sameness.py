@@ -54,9 +54,9 @@ def test_a_run_of_other_settings_is_told_from_its_cell(tmp_path, key, there, her
     store = Store.at(tmp_path)
     run = RunDirectory.create(tmp_path / "cell")
     run.write_text("scenario.yaml", dump_scenario(scenario(there)))
-    check_settings(store, "cell", scenario(there).model_dump(mode="json"))
+    check_settings(store, "cell", scenario(there).model_dump(mode="json"), {})
     with pytest.raises(edgesim.SweepError, match=f"cell: {key}.* in this run and .* in the sweep"):
-        check_settings(store, "cell", scenario(here).model_dump(mode="json"))
+        check_settings(store, "cell", scenario(here).model_dump(mode="json"), {})
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_run_on_other_boards_is_told_from_its_cell(tmp_path, here):
     run.write_text("scenario.yaml", text)
     wanted = edgesim.load_scenario("quickstart", fleet=here).model_dump(mode="json")
     with pytest.raises(edgesim.SweepError, match=r"fleet\.devices is 4 raspberry-pi-4b in"):
-        check_settings(Store.at(tmp_path), "cell", wanted)
+        check_settings(Store.at(tmp_path), "cell", wanted, {})
 
 
 def test_what_a_run_finds_itself_is_no_other_setting(tmp_path):
@@ -84,7 +84,7 @@ def test_what_a_run_finds_itself_is_no_other_setting(tmp_path):
     found["gossip"] |= {"averaging_rate": 0.1, "sites": [0] * 8}
     found["fleet"] |= {"names": [*"abcdefgh"], "devices": [{"count": 8}]}
     RunDirectory.create(tmp_path / "cell").write_text("scenario.yaml", yaml.safe_dump(found))
-    check_settings(Store.at(tmp_path), "cell", wanted)
+    check_settings(Store.at(tmp_path), "cell", wanted, {})
 
 
 def test_a_file_that_changes_between_two_calls_stops_the_next_cell(tmp_path):
