@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import inf, isnan
 from typing import Any
 
@@ -10,10 +10,16 @@ import numpy as np
 import pyarrow as pa
 
 from edgesim.assembly.build import make_task
+from edgesim.assembly.gossip import algorithm_named
+from edgesim.assembly.own_calls import is_own
 from edgesim.assembly.prepared_run import PreparedRun
 from edgesim.errors import device_label
+from edgesim.fleet.recording.departures import last_push_weights
+from edgesim.gossip.optional_members import own_schedule
 from edgesim.learning.tasks import Classification
 from edgesim.results.arrow_table import numbers_of
+from edgesim.results.snapshot import Snapshot
+from edgesim.scenario.presence import make_timed_churn
 from topologies import Schedule, TimedChurn
 
 LEAST_SHARE = 0.5  # of the rounds with an exchange, in which something is sent
@@ -137,3 +143,38 @@ def mass_warning(began: float, ended: float) -> str | None:
         f"{ended:.6g} at the end: exchanges change the mass of which the averaged model is made; "
         "absorb_ must add at the receiver what send_ takes from the sender, of x and of u"
     )
+
+
+def mass_warning_of(
+    prepared: PreparedRun, rounds: pa.Table, ends: Sequence[Snapshot], gone: Mapping[str, Any]
+) -> str | None:
+    """That an algorithm of one's own changes the sum of push weights; None if nothing tells.
+
+    Args:
+        prepared: what was run.
+        rounds: rows of rounds.parquet.
+        ends: what each device ended with, at free pace.
+        gone: entries of the summary about devices that left or died. They may take mass along.
+    """
+    scenario = prepared.scenario
+    # One that chooses who sends may choose who has mass, too.
+    if not is_own(scenario.gossip.algorithm) or own_schedule(algorithm_named(scenario)) is not None:
+        return None
+    if any(gone.get(key) for key in ("left_after_round", "dead_devices", "messages_lost")):
+        return None
+    if scenario.fleet.rules.waits_for_all:
+        joins: Callable[[int], float] = prepared.schedule.presence.join_round
+        weights = last_push_weights(rounds)
+    else:
+        joins = make_timed_churn(scenario).join_s
+        weights = {end.device: end.u for end in ends}
+    began = {device: float(joins(device) == 0) for device in range(scenario.fleet.num_devices)}
+    return mass_warning(sum(began.values()), sum((began | weights).values()))
+
+
+def silence_warning_of(
+    prepared: PreparedRun, rounds: pa.Table, dead: Mapping[str, Mapping[str, float]]
+) -> str | None:
+    """What to say of devices that seldom sent, given those that died."""
+    dead_s = {int(device): end["virtual_time_s"] for device, end in dead.items()}
+    return silence_warning(rounds, prepared.schedule, make_timed_churn(prepared.scenario), dead_s)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import isfinite, nan
 from typing import Any
 
@@ -15,31 +15,28 @@ from edgesim.assembly.budget import memory_of_devices
 from edgesim.assembly.build import make_task
 from edgesim.assembly.equipment import device_profiles
 from edgesim.assembly.gossip import (
-    algorithm_named,
     averaging_rate,
     make_algorithm,
     moves_mass,
 )
-from edgesim.assembly.own_calls import is_own
 from edgesim.assembly.prepared_run import PreparedRun
 from edgesim.data.shape import DataShape
 from edgesim.device.trainer import DivergedError
 from edgesim.fleet.recording.closing_warnings import (
     chance_warning,
-    mass_warning,
+    mass_warning_of,
     overdraft_warning,
-    silence_warning,
+    silence_warning_of,
 )
 from edgesim.fleet.recording.departures import (
     departures,
-    last_push_weights,
     stay_warning,
     without_model,
 )
 from edgesim.fleet.recording.divergence import divergence_warning
 from edgesim.fleet.recording.influence import influence_of_devices
 from edgesim.fleet.recording.resumes import warnings_of_resumes
-from edgesim.gossip.optional_members import message_layouts, own_schedule
+from edgesim.gossip.optional_members import message_layouts
 from edgesim.results.arrow_table import numbers_of, scalar_of
 from edgesim.results.columns import (
     BATTERY_DEVICES,
@@ -52,7 +49,6 @@ from edgesim.results.columns import (
 )
 from edgesim.results.run_directory import RunDirectory
 from edgesim.results.snapshot import Snapshot
-from edgesim.scenario.presence import make_timed_churn
 from edgesim.scenario.schema import Scenario
 
 _SUMMED = (
@@ -188,14 +184,14 @@ def summarise(
     gone = _departures(prepared, ends, rounds, messages, left)
     warnings = [
         divergence_warning(evaluations, prepared) or chance_warning(consensus, prepared),
-        None if in_step else _silence_warning(prepared, rounds, gone["dead_devices"]),
+        None if in_step else silence_warning_of(prepared, rounds, gone["dead_devices"]),
         overdraft_warning(rounds, scenario.fleet.names),
         _measure_warning(scenario, consensus),
         *warnings_of_resumes(environment),
         stay_warning(scenario, prepared.schedule.presence, left, training.num_rounds)
         if in_step
         else None,
-        _mass_warning(prepared, rounds, ends, {"left_after_round": left} | gone),
+        mass_warning_of(prepared, rounds, ends, {"left_after_round": left} | gone),
         *prepared.own_notices,
     ]
     num_shares = pc.sum(_are(messages, "share")).as_py() or 0
@@ -327,41 +323,6 @@ def _departures(
         return {"without_model": without_model(rounds, left, prepared.schedule.presence)}
     absorbed = pc.sum(rounds["messages_absorbed"]).as_py()
     return departures(prepared.scenario, ends, len(messages), absorbed)
-
-
-def _mass_warning(
-    prepared: PreparedRun, rounds: pa.Table, ends: Sequence[Snapshot], gone: Mapping[str, Any]
-) -> str | None:
-    """That an algorithm of one's own changes the sum of push weights; None if nothing tells.
-
-    Args:
-        prepared: what was run.
-        rounds: rows of rounds.parquet.
-        ends: what each device ended with, at free pace.
-        gone: entries of the summary about devices that left or died. They may take mass along.
-    """
-    scenario = prepared.scenario
-    # One that chooses who sends may choose who has mass, too.
-    if not is_own(scenario.gossip.algorithm) or own_schedule(algorithm_named(scenario)) is not None:
-        return None
-    if any(gone.get(key) for key in ("left_after_round", "dead_devices", "messages_lost")):
-        return None
-    if scenario.fleet.rules.waits_for_all:
-        joins: Callable[[int], float] = prepared.schedule.presence.join_round
-        weights = last_push_weights(rounds)
-    else:
-        joins = make_timed_churn(scenario).join_s
-        weights = {end.device: end.u for end in ends}
-    began = {device: float(joins(device) == 0) for device in range(scenario.fleet.num_devices)}
-    return mass_warning(sum(began.values()), sum((began | weights).values()))
-
-
-def _silence_warning(
-    prepared: PreparedRun, rounds: pa.Table, dead: Mapping[str, Mapping[str, float]]
-) -> str | None:
-    """What to say of devices that seldom sent, given those that died."""
-    dead_s = {int(device): end["virtual_time_s"] for device, end in dead.items()}
-    return silence_warning(rounds, prepared.schedule, make_timed_churn(prepared.scenario), dead_s)
 
 
 def _left_after_round(
