@@ -29,7 +29,7 @@ ALONE = "a file may import installed packages alone, no file beside it"
 _OURS = frozenset({"edgesim", "topologies"})  # the code that runs, of which a run keeps a digest
 _INSTALLED = frozenset({"site-packages", "dist-packages"})  # folders of packages
 _OF_PYTHON = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")}
-_FOR_TYPES = ("TYPE_CHECKING", "typing.TYPE_CHECKING")  # conditions that are never true
+_AS_SCRIPT = {"__name__", "'__main__'"}
 _ASK = """
 import json, sys
 from importlib.util import find_spec
@@ -97,11 +97,19 @@ def imported(source: str) -> set[str]:
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names.append(node.module)
-        if isinstance(node, ast.If) and ast.unparse(node.test) in _FOR_TYPES:
+        if isinstance(node, ast.If) and _is_never_true(node.test):
             nodes += node.orelse
         else:
             nodes += ast.iter_child_nodes(node)
     return {name.partition(".")[0] for name in names}
+
+
+def _is_never_true(test: ast.expr) -> bool:
+    """Whether a condition is for type checkers, or for a file that runs as a script."""
+    if isinstance(test, ast.Compare) and [type(op) for op in test.ops] == [ast.Eq]:
+        return {ast.unparse(side) for side in (test.left, *test.comparators)} == _AS_SCRIPT
+    name = getattr(test, "attr", getattr(test, "id", ""))
+    return bool(name == "TYPE_CHECKING")
 
 
 def _origin(name: str) -> str:
@@ -126,7 +134,7 @@ def _loose(origins: dict[str, str]) -> dict[str, str]:
     state = (os.environ.get("PYTHONPATH"), Path.cwd(), *map(state_of_packages, sys.path))
     if (answer := _asked(tuple(unknown), sys.executable or "", state)) is None:
         return {}
-    found: dict[str, str] = json.loads(answer)
+    found: dict[str, str] = json.loads(answer.splitlines()[-1])  # a start of Python may print, too
     return {
         name: place
         for name, place in unknown.items()

@@ -85,9 +85,8 @@ def rehearse(
         compressors = unchecked(algorithm.compressor), unchecked(other.compressor)
         notices.append(rehearse_compressor(*compressors, flat.layout, small_change(x)))
     if is_own(gossip.algorithm):
-        in_step, comes_and_goes = scenario.fleet.rules.waits_for_all, scenario.fleet.churn
-        is_whole = in_step and comes_and_goes is None and not has_batteries(scenario)
-        notices.extend(rehearse_algorithm(algorithm, other, x, schedule, is_whole=is_whole))
+        mass_moves = _mass_moves(scenario)
+        notices.extend(rehearse_algorithm(algorithm, other, x, schedule, mass_moves=mass_moves))
     if is_own(training.optimizer.kind):
         own_x, lr = x[: flat.num_trainable], training.optimizer.lr
         notices.extend(rehearse_optimizer(lambda: make_optimizer(scenario), own_x, lr))
@@ -119,3 +118,11 @@ def check_declarations(
         check_optimizer_declarations(optimizer, layout.numel)
     if is_own(scenario.gossip.algorithm):
         check_algorithm(algorithm)
+
+
+def _mass_moves(scenario: Scenario) -> bool:
+    """Whether devices may come to have unlike mass whatever the graph is."""
+    churn = scenario.fleet.churn
+    if not scenario.fleet.rules.waits_for_all or has_batteries(scenario):
+        return True
+    return churn is not None and bool(churn.joins or churn.leaves)

@@ -51,7 +51,14 @@ from edgesim.gossip.optional_members import (
     own_schedule,
 )
 from edgesim.learning.parameters import ParameterLayout
-from topologies import Schedule, first_exchange, is_balanced
+from topologies import (
+    Schedule,
+    WithPresence,
+    first_exchange,
+    has_symmetric_weights,
+    is_balanced,
+    with_everyone,
+)
 
 COMPRESSOR = "gossip.compressor.kind"
 MOST_NEIGHBORS = 2  # of a device that is tried
@@ -72,7 +79,7 @@ def rehearse_algorithm(
     x: Tensor,
     schedule: Schedule,
     *,
-    is_whole: bool,
+    mass_moves: bool,
 ) -> tuple[str, ...]:
     """Let devices take steps and exchange messages for some rounds, three times.
 
@@ -85,7 +92,8 @@ def rehearse_algorithm(
         other: the same, made again, as each process of a run does.
         x: parameters to begin with.
         schedule: of the run; says how many neighbours are tried.
-        is_whole: whether all devices take part in each exchange, in lockstep.
+        mass_moves: whether devices may come to have unlike mass on any graph: at free pace, or
+            since some join, leave or die.
 
     Returns:
         Notices: of members that may be misspelt, that a round of gossip changes the sum of x over
@@ -113,21 +121,21 @@ def rehearse_algorithm(
             f"{ALGORITHM}: after a checkpoint it goes on with other bits ({place}); keep all that "
             "changes in the state"
         )
-    of_weights = _try_unlike_weights(algorithm, x, schedule, is_whole=is_whole)
+    of_weights = _try_unlike_weights(algorithm, x, schedule, mass_moves=mass_moves)
     unread = misspelt(type(algorithm), OPTIONAL_MEMBERS)
     unread += misspelt(type(first.states[0]), STATE_MEMBERS, GossipState)
     return (*unread, *(notice for notice in (first.notice or of_weights, less) if notice))
 
 
 def _try_unlike_weights(
-    algorithm: Algorithm[Any], x: Tensor, schedule: Schedule, *, is_whole: bool
+    algorithm: Algorithm[Any], x: Tensor, schedule: Schedule, *, mass_moves: bool
 ) -> str | None:
     """Let devices with unlike weights and degrees exchange; a notice if the sum of x changes.
 
     Where all have equal weights, push weights stay 1, and a weight may come from a degree. Whoever
     chooses who sends, or refuses the graph, is not tried.
     """
-    weights = _unlike_weights(schedule, is_whole=is_whole)
+    weights = _unlike_weights(schedule, mass_moves=mass_moves)
     if weights is None or own_schedule(type(algorithm)) is not None:
         return None
     num_devices = max(2, min(1 + MOST_NEIGHBORS, schedule.num_devices))
@@ -142,19 +150,24 @@ def _try_unlike_weights(
     return trial.notice
 
 
-def _unlike_weights(schedule: Schedule, *, is_whole: bool) -> Weights | None:
+def _unlike_weights(schedule: Schedule, *, mass_moves: bool) -> Weights | None:
     """Weights as unlike as those of the run; None if it has equal ones, by equal degrees.
 
-    What is right with the weights of the run must pass.
+    What is right with the weights of the run must pass. Where devices are absent, edges are missing
+    together with their ways back: symmetric weights stay doubly stochastic, and others do not.
     """
-    if not is_whole:
+    if mass_moves:
         return UNLIKE
+    has_absences = isinstance(schedule, WithPresence)
+    schedule = with_everyone(schedule)
     exchanges = LOOKED_AT if not schedule.is_static else 1
     rounds = (first_exchange(schedule) + n * schedule.exchange_every for n in range(exchanges))
     graphs = [schedule.graph(round_index) for round_index in rounds]
-    if not all(map(is_balanced, graphs)):
+    if not all(map(has_symmetric_weights if has_absences else is_balanced, graphs)):
         return UNLIKE
-    return None if all(map(_has_equal_weights, graphs)) else UNLIKE_AND_BALANCED
+    return (
+        None if not has_absences and all(map(_has_equal_weights, graphs)) else UNLIKE_AND_BALANCED
+    )
 
 
 def _has_equal_weights(graph: nx.DiGraph[int]) -> bool:

@@ -27,7 +27,6 @@ from edgesim.costs.closed_form import closed_form
 from edgesim.costs.measured_model import MeasuredModel
 from edgesim.costs.memory import CountedModel
 from edgesim.costs.model_form import ModelForm
-from edgesim.data.natural import by_file
 from edgesim.data.partition import label_skew_sizes
 from edgesim.data.shape import DataShape
 from edgesim.errors import ScenarioError, with_notes
@@ -141,6 +140,8 @@ def _mean_shard(scenario: Scenario, num_train: int) -> float:
     if isinstance(section, LabelSkewPartition):
         return max(sum(label_skew_sizes(num_train, num_devices, section.skew)), 1)
     if isinstance(section, FilePartition):
+        from edgesim.data.natural import by_file  # loads pyarrow
+
         dealt = by_file(section.path, num_train, num_devices, device_names=scenario.fleet.names)
         return sum(map(len, dealt)) / num_devices
     return num_train / num_devices

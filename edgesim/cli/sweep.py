@@ -12,7 +12,7 @@ from rich.console import Console
 from edgesim.cli.answers import number
 from edgesim.cli.garbage import uncollected
 from edgesim.cli.tables import show
-from edgesim.scenario.cell_names import setting_in_table
+from edgesim.scenario.cell_names import settings_in_table
 from edgesim.scenario.sweep import chosen, scaled_sweep
 from edgesim.study.tables.table import Table
 from edgesim.sweeps.progress import shown_progress
@@ -110,10 +110,11 @@ def check_sweep(file: Path, overrides: Sequence[str], warn: Callable[[str], None
     planned = read_sweep(file, overrides=overrides)
     for notice in check_cells(planned, str(file)):
         warn(f"{file}: {notice}")
-    rows = tuple(
-        (cell.name, *(_shown(cell.settings.get(key, ""), key) for key in planned.keys))
-        for cell in planned.cells
+    columns = (
+        settings_in_table([cell.settings.get(key, "") for cell in planned.cells], key)
+        for key in planned.keys
     )
+    rows = tuple(zip((cell.name for cell in planned.cells), *columns, strict=True))
     title = f"{planned.name}: {len(rows):,} cells, all valid"
     return Table(title, ("cell", *planned.keys), rows)
 
@@ -124,8 +125,10 @@ def sweep_table(results: SweepResults) -> Table:
     keys = [key for key in results.keys if key in found.columns]
     figures = [name for name in _FIGURES if name in found.columns and found[name].notna().any()]
     rows = []
-    for row in found.to_dict("records"):
-        cells = ["null" if row[key] is None else _shown(row[key], key) for key in keys]
+    records = found.to_dict("records")
+    shown = {key: settings_in_table([row[key] for row in records], key) for key in keys}
+    for place, row in enumerate(records):
+        cells = ["null" if row[key] is None else shown[key][place] for key in keys]
         for name in figures:
             mean, deviation, form = row[name], row[f"{name}_std"], _FIGURES[name]
             spread = "" if deviation != deviation else f" +- {form(deviation)}"
@@ -137,10 +140,6 @@ def sweep_table(results: SweepResults) -> Table:
     doubts = [f"warning: {line}" for line in results.warning_lines()]
     notes = (*doubts, *_notes(results.place, figures, found))
     return Table(results.name, columns, tuple(rows), notes)
-
-
-def _shown(value: object, key: str) -> str:
-    return str(setting_in_table(value, key))
 
 
 def _notes(place: str, figures: Sequence[str], found: pd.DataFrame) -> tuple[str, ...]:

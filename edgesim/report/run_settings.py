@@ -68,7 +68,8 @@ def differing_settings(
     return {
         key: values
         for key, values in table.items()
-        if len({known_part(run, value) for run, value in zip(runs, values, strict=True)}) > 1
+        if len(set(values)) > 1
+        and len({known_part(run, value) for run, value in zip(runs, values, strict=True)}) > 1
         and key != "description"
         and not key.startswith("paper.")
         # A file that one run alone has is told of by the key that names it.

@@ -103,7 +103,8 @@ def check_comparable(runs: Sequence[ReportedRun]) -> None:
     for other in runs[1:]:
         for key in ("data.source", "data.options", "training.task", "training.task_options"):
             one, two = (value_of(run.settings, key) for run in (first, other))
-            if known_part(first, written(one)) != known_part(other, written(two)):
+            parts = known_part(first, written(one)), known_part(other, written(two))
+            if one != two and parts[0] != parts[1]:
                 raise ReportError(
                     f"{first.run.place} and {other.run.place} can't be compared: {key} is "
                     f"{written(one)} in the first and {written(two)} in the second; report them "

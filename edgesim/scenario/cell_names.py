@@ -44,8 +44,15 @@ def cell_names(settings: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> li
     ]
 
 
-def setting_in_table(value: object, key: str) -> object:
-    """A setting of a cell, of which sections are text, with own files without their folders."""
+def settings_in_table(values: Sequence[object], key: str) -> list[str]:
+    """A setting of all cells as text, with own files without folders that tell no two apart."""
+    whole = [str(value) for value in values]
+    short = [str(_setting_without_folders(value, key)) for value in values]
+    return short if len(set(short)) == len(set(whole)) else whole
+
+
+def _setting_without_folders(value: object, key: str) -> object:
+    """A setting of a cell; sections are text."""
     if not isinstance(value, str) or not value.startswith(("{", "[")):
         return without_folders(value, key)
     return in_yaml(without_folders(yaml.safe_load(value), key))

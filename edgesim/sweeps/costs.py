@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from edgesim.api.costs import Costs, costs_of
 from edgesim.api.display import tables_html
 from edgesim.api.scenarios import ScenarioLike, errors_of_python, name_of, written_overrides
-from edgesim.scenario.cell_names import setting_in_table, short_keys
+from edgesim.scenario.cell_names import settings_in_table, short_keys
 from edgesim.scenario.strict_yaml import ARGUMENT, ONLY_ARGUMENT
 from edgesim.scenario.sweep import TARGETS, Cell, Sweep, chosen
 from edgesim.study.report import write_json
@@ -213,10 +213,15 @@ def _labels(cells: Sequence[Cell]) -> list[tuple[str, str]]:
         if len(found) > 1 or any(key not in cell.settings for cell in cells)
     ]
     short = short_keys([key for key in keys if not key.startswith(TARGETS)])
+    texts: dict[str, dict[str, str]] = {}  # by key and name of the cell
+    for key in short:
+        having = [cell for cell in cells if key in cell.settings]
+        shown = settings_in_table([cell.settings[key] for cell in having], key)
+        texts[key] = dict(zip((cell.name for cell in having), shown, strict=True))
 
     def label(cell: Cell, left_out: str | None) -> str:
         parts = (
-            f"{name}={setting_in_table(cell.settings[key], key)}"
+            f"{name}={texts[key][cell.name]}"
             for key, name in short.items()
             if key in cell.settings and key != left_out
         )

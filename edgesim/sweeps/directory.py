@@ -72,9 +72,16 @@ def as_begun(sweep: Sweep, place: str) -> Sweep:
     """
     store = Store.at(place)
     there = read_plan(store)["cells"] if store.exists(PLAN) else {}
-    lost = {name: cell for name, cell in _plan(sweep)["cells"].items() if name not in there}
-    names = {identity(cell): name for name, cell in there.items()} if lost else {}
-    new = {name: names.pop(identity(cell), name) for name, cell in lost.items()}
+    wanted = _plan(sweep)["cells"]
+    lost = {name: cell for name, cell in wanted.items() if name not in there}
+    names: dict[str, list[str]] = {}  # several, where own files are alike
+    for name in reversed([*there] if lost else []):
+        if name not in wanted:
+            names.setdefault(identity(there[name]), []).append(name)
+    new = {
+        name: found.pop() if (found := names.get(identity(cell))) else name
+        for name, cell in lost.items()
+    }
     cells = tuple(replace(cell, name=new.get(cell.name, cell.name)) for cell in sweep.cells)
     left_out = frozenset(new.get(name, name) for name in sweep.left_out)
     return replace(sweep, cells=cells, left_out=left_out)

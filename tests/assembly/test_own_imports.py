@@ -7,7 +7,7 @@ from zipfile import ZipFile
 import pytest
 
 import edgesim
-from edgesim.assembly.own_imports import check_imports
+from edgesim.assembly.own_imports import check_imports, imported
 from edgesim.errors import ScenarioError
 from edgesim.scenario import load_scenario
 
@@ -178,3 +178,26 @@ def test_validate_and_cost_look_for_it_and_see_what_the_code_does_to_the_path(be
     scenario = model(f"import sys\nsys.path.append({str(folder)!r})\nimport loose")
     with pytest.raises(ScenarioError, match="imports loose from "):
         edgesim.validate(scenario)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'if __name__ == "__main__":\n    import loose',
+        'if "__main__" == __name__:\n    from loose import FACTOR',
+        "import typing as t\nif t.TYPE_CHECKING:\n    import loose",
+    ],
+)
+def test_what_only_a_script_or_a_type_checker_imports_is_not_looked_for(source):
+    assert "loose" not in imported(source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'if __name__ != "__main__":\n    import loose',
+        "import typing as t\nif x.y or t.TYPE_CHECKING:\n    import loose",
+    ],
+)
+def test_what_others_import_is(source):
+    assert "loose" in imported(source)

@@ -32,23 +32,23 @@ X = torch.randn(LAYOUT.numel, generator=torch.Generator().manual_seed(0)) / 10
 IRREGULAR = "erdos_renyi, probability: 0.5"
 
 
-def fleet(gossip, topology="ring"):
+def fleet(gossip, topology="ring", *more):
     """A scenario of eight devices, and its graphs."""
-    overrides = [f"gossip={{{gossip}}}", f"topology={{kind: {topology}}}"]
+    overrides = [f"gossip={{{gossip}}}", f"topology={{kind: {topology}}}", *more]
     return name_devices(load_scenario("scenarios/quickstart.yaml", overrides))
 
 
 def tried(gossip, topology="ring"):
     scenario, schedule = fleet(gossip, topology)
     algorithm, other = (make_algorithm(scenario, LAYOUT, schedule) for _ in range(2))
-    return rehearse_algorithm(algorithm, other, X, schedule, is_whole=True)
+    return rehearse_algorithm(algorithm, other, X, schedule, mass_moves=False)
 
 
-def tried_own(algorithm, topology, *, is_whole=True):
+def tried_own(algorithm, topology, *, mass_moves=False, absent=""):
     """An algorithm of one's own, with the graphs of another one."""
-    _, schedule = fleet("algorithm: gradient_push", topology)
+    _, schedule = fleet("algorithm: gradient_push", topology, *([absent] if absent else []))
     made = algorithm(compressor=Identity("fp32"), layout=LAYOUT, averaging_rate=0.9)
-    return rehearse_algorithm(made, made, X, schedule, is_whole=is_whole)
+    return rehearse_algorithm(made, made, X, schedule, mass_moves=mass_moves)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,27 @@ def test_what_is_right_for_the_weights_of_a_run_may_run_with_them(special, topol
 
 def test_who_comes_and_goes_leaves_unlike_weights_on_every_graph():
     with pytest.raises(ScenarioError, match="on links of unlike weights"):
-        tried_own(ForgetsPushWeight, "ring", is_whole=False)
+        tried_own(ForgetsPushWeight, "ring", mass_moves=True)
+
+
+ABSENT = "fleet.churn={absent: [{device: 1, from_round: 2, until_round: 9}]}"
+
+
+class MovesTowards(Averages):
+    """x_i + sum_j w_ij (x_j - x_i): right for all doubly stochastic weights."""
+
+    def absorb_(self, state, received):
+        before = state.x.clone()
+        for share in received:
+            share.payload.add_to_(state.x, scale=share.weight)
+            state.x.add_(before, alpha=-share.weight)
+
+
+def test_absences_leave_symmetric_weights_balanced_and_others_not():
+    assert tried_own(MovesTowards, "ring", absent=ABSENT) == ()
+    assert tried_own(MovesTowards, "star, weights: metropolis", absent=ABSENT) == ()
+    (told,) = tried_own(MovesTowards, "directed_ring", absent=ABSENT)
+    assert "one exchange on links of unlike weights changes the sum of x" in told
 
 
 def test_unlike_weights_that_move_the_average_are_told_of():

@@ -13,7 +13,7 @@ import run_cases
 from run_cases import fuzzer, kinds
 from thorough import THOROUGH
 
-from edgesim.api import runs
+from edgesim.fleet import run as runs
 from edgesim.scenario import load_scenario
 
 BATCHES = 2  # so that two processes share a kind

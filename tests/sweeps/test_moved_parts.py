@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -11,7 +12,8 @@ from small_fleets import small_scenario
 import edgesim
 from edgesim.cli.sweep import check_sweep, sweep_table
 from edgesim.report.runs import load_runs
-from edgesim.scenario.cell_names import cell_names
+from edgesim.scenario.cell_names import cell_names, settings_in_table
+from edgesim.sweeps.directory import as_begun, open_directory
 from edgesim.sweeps.run import read_sweep
 
 MODEL = """
@@ -127,3 +129,28 @@ def test_a_folder_with_names_of_earlier_versions_goes_on(moved):
     results = swept(moved, only={"seed": 1})
     assert results.final["cell"].tolist() == ["old"]
     assert len(results.missing) == 1
+
+
+def test_tables_keep_folders_that_tell_cells_apart():
+    whole = ["./a/net.py:net", "./b/net.py:net"]
+    assert settings_in_table(whole, "model.name") == whole
+    assert settings_in_table(["/a/net.py:net", "small_cnn"], "model.name") == [
+        "net.py:net",
+        "small_cnn",
+    ]
+
+
+def test_a_begun_sweep_of_two_files_that_are_alike_goes_on(tmp_path):
+    """An earlier version has named their cells by folders."""
+    for folder in "ab":
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "net.py").write_text(MODEL)
+    names = [f"{tmp_path}/{folder}/net.py:net" for folder in "ab"]
+    scenario = small_scenario()
+    scenario["sweep"] = {"grid": {"model.name": names}}
+    (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(scenario))
+    sweep = read_sweep(tmp_path / "sweep.yaml")
+    old = [replace(cell, name=f"old-{n}") for n, cell in enumerate(sweep.cells)]
+    open_directory(str(tmp_path / "out"), replace(sweep, cells=tuple(old)))
+    again = as_begun(sweep, str(tmp_path / "out"))
+    assert [cell.name for cell in again.cells] == ["old-0", "old-1"]
