@@ -19,7 +19,7 @@ def model_of(run: Run, device: int | np.integer[Any] | str | None) -> DeviceMode
     """What the run has of a device, or of the averaged model.
 
     Raises:
-        NoModelError: nothing.
+        NoModelError: the run has no model of it.
         RunDirectoryError: a model is missing.
     """
     if not run.is_finished:

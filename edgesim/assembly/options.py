@@ -135,7 +135,7 @@ def check_options(
 
 
 def _or_misnamed(make: Callable[..., Any], given: Collection[str]) -> str:
-    """That a missing option may be an argument that has another name, if one is not taken."""
+    """The names of all arguments, one of which may be meant; empty if the part takes them all."""
     if set(given) <= set(parameters_of(make)):
         return ""
     return f", and it is none of the arguments that such a part gets ({', '.join(given)})"

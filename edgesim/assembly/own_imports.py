@@ -39,7 +39,7 @@ print(json.dumps({name: spec.origin or "" for name, spec in found.items() if spe
 
 
 def check_imports(scenario: Scenario) -> list[str]:
-    """Refuse modules that this process finds and others may not, or find others of.
+    """Refuse modules that other processes may not find, or may find in another place.
 
     Returns:
         Notices of modules that PYTHONPATH alone names, which a user may change between two runs.

@@ -132,8 +132,8 @@ def _try_unlike_weights(
 ) -> str | None:
     """Let devices with unlike weights and degrees exchange; a notice if the sum of x changes.
 
-    Where all have equal weights, push weights stay 1, and a weight may come from a degree. Whoever
-    chooses who sends, or refuses the graph, is not tried.
+    Where all have equal weights, push weights stay 1, and a weight may come from a degree. An
+    algorithm that chooses who sends, or that refuses the graph, is not tried.
     """
     weights = _unlike_weights(schedule, mass_moves=mass_moves)
     if weights is None or own_schedule(type(algorithm)) is not None:
@@ -165,9 +165,8 @@ def _unlike_weights(schedule: Schedule, *, mass_moves: bool) -> Weights | None:
     graphs = [schedule.graph(round_index) for round_index in rounds]
     if not all(map(has_symmetric_weights if has_absences else is_balanced, graphs)):
         return UNLIKE
-    return (
-        None if not has_absences and all(map(_has_equal_weights, graphs)) else UNLIKE_AND_BALANCED
-    )
+    are_equal = not has_absences and all(map(_has_equal_weights, graphs))
+    return None if are_equal else UNLIKE_AND_BALANCED
 
 
 def _has_equal_weights(graph: nx.DiGraph[int]) -> bool:

@@ -46,8 +46,8 @@ from edgesim.scenario.own_parts import OwnPart
 from edgesim.scenario.schema import Scenario
 from topologies import Schedule
 
-_SHARDS_KNOWN_BEFORE = frozenset({"iid", "label_skew", "dirichlet"})
-"""Partitions that leave the number of a device's samples to the scenario alone."""
+_SHARDS_KNOWN_BEFORE = frozenset({"iid", "label_skew", "dirichlet", "file"})
+"""Partitions of which the mean number of a device's samples is known without the data."""
 
 _MOST_MEASURED = 64  # models that are kept
 

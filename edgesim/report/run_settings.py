@@ -160,7 +160,7 @@ def groups_of(runs: Sequence[ReportedRun]) -> list[str]:
     labels = [", ".join(words) for words in zip(*columns, strict=True)]
     if max(map(len, labels)) <= _LONGEST_LABEL:
         return labels
-    pairs = set(zip(names, labels, strict=False))  # no names differ where all runs have one
+    pairs = set(zip(names, labels, strict=False))  # names are empty where all runs have one name
     if len(set(names)) == len(set(labels)) == len(pairs):
         return names
     # Settings that follow from others tell nothing: those stay that tell more groups apart. The

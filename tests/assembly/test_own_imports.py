@@ -7,7 +7,7 @@ from zipfile import ZipFile
 import pytest
 
 import edgesim
-from edgesim.assembly.own_imports import check_imports, imported
+from edgesim.assembly.own_imports import _loose, check_imports, imported
 from edgesim.errors import ScenarioError
 from edgesim.scenario import load_scenario
 
@@ -201,3 +201,12 @@ def test_what_only_a_script_or_a_type_checker_imports_is_not_looked_for(source):
 )
 def test_what_others_import_is(source):
     assert "loose" in imported(source)
+
+
+def test_a_python_that_prints_at_its_start_is_asked_all_the_same(tmp_path, monkeypatch):
+    (tmp_path / "sitecustomize.py").write_text("print('hello')\n")
+    (tmp_path / "helper.py").write_text("")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    assert _loose({"helper": str(tmp_path / "helper.py"), "loose": "/nowhere/loose.py"}) == {
+        "loose": "/nowhere/loose.py"
+    }

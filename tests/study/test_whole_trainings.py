@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from study_scenarios import DENSE, MIXED, ran, small
 
+from edgesim.errors import ScenarioError
 from edgesim.study.answer import answer_of
 from edgesim.study.churn_notices import presence_notices
 from edgesim.study.free_pace import trace_notices
@@ -277,3 +278,13 @@ def test_messages_of_one_kind_are_not_said_to_be_of_several(tmp_path):
     length = ("training.epochs=null", "training.rounds=7", "evaluation={}", "topology.kind=ring")
     costs = iteration_costs(small(tmp_path, *MIXED, gossip, *length))
     assert not any("within its site" in note for note in message_table(costs).notes)
+
+
+def test_a_length_that_a_run_refuses_is_refused_with_a_file_of_a_partition_too(tmp_path):
+    rows = [f"{sample},{sample % 4}" for sample in range(64)]
+    (tmp_path / "shards.csv").write_text("\n".join(["sample,device", *rows]) + "\n")
+    partition = f"data.partition={{kind: file, path: {tmp_path / 'shards.csv'}}}"
+    length = ("data.train_samples=null", "data.batch_size=8", "training.epochs=2", "evaluation={}")
+    leave = "fleet.churn={leaves: [{device: 1, round: 100}]}"
+    with pytest.raises(ScenarioError, match=r"fleet\.churn\.leaves"):
+        iteration_costs(small(tmp_path, DENSE, partition, *length, leave))
