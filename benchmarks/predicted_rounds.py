@@ -14,8 +14,8 @@ from edgesim.assembly.message_costs import NoiseMessages
 from edgesim.assembly.studied_scenario import StudiedScenario
 from edgesim.hardware.profiles import DeviceProfile, LayerTime
 from edgesim.hardware.timeline import Hardware, Stamp, Timeline
-from edgesim.study.mean_rounds import Works
-from edgesim.study.steady_state import find_steady_state
+from edgesim.study.rounds.mean_rounds import Works
+from edgesim.study.rounds.steady_state import find_steady_state
 
 Edge: TypeAlias = tuple[int, int]
 Arrivals: TypeAlias = Mapping[Edge, Sequence[float]]

@@ -12,7 +12,7 @@ from edgesim.api.scenarios import ScenarioLike, errors_named, name_of, read_scen
 from edgesim.assembly.budget import check_memory
 from edgesim.assembly.build import choose_compute
 from edgesim.assembly.gossip import averaging_rate, is_of_nodes, sites_of
-from edgesim.assembly.own_imports import check_imports
+from edgesim.assembly.parts.own_imports import check_imports
 from edgesim.assembly.preparation import prepare
 from edgesim.assembly.prepared_run import PreparedRun
 from edgesim.assembly.rate_search.search import rate_notice
@@ -25,8 +25,8 @@ from edgesim.quant.errors import BackendError
 from edgesim.scenario.data import OwnerPartition
 from edgesim.scenario.own_parts import OwnPart, own_parts
 from edgesim.scenario.schema import Scenario
-from edgesim.study.batteries import check_batteries
-from edgesim.study.notices import notices
+from edgesim.study.notices.batteries import check_batteries
+from edgesim.study.notices.notices import notices
 from edgesim.study.tables.table import Table
 from topologies import first_exchange, mixing_matrix, spectral_gap
 

@@ -8,16 +8,16 @@ from typing import Any
 
 from edgesim.api.display import tables_html
 from edgesim.api.scenarios import ScenarioLike, errors_named, name_of, read_scenario
-from edgesim.assembly.own_imports import check_imports
+from edgesim.assembly.parts.own_imports import check_imports
 from edgesim.assembly.rate_search.search import rate_notice, with_found_rate
 from edgesim.assembly.studied_scenario import studied_scenario
 from edgesim.scenario.schema import Scenario
 from edgesim.study.answer import Answer
 from edgesim.study.churn_notices import handover_notices, presence_notices
-from edgesim.study.free_pace import trace_notices
 from edgesim.study.iteration import IterationCosts, iteration_costs
-from edgesim.study.notices import notices, partition_notices
+from edgesim.study.notices.notices import notices, partition_notices
 from edgesim.study.report import Study, study, write_folder, write_json
+from edgesim.study.rounds.free_pace import trace_notices
 from edgesim.study.tables.answer_text import answer_lines
 from edgesim.study.tables.table import Table
 

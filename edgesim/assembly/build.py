@@ -8,7 +8,6 @@ from typing import Protocol
 import torch
 from torch import nn
 
-from edgesim.assembly.checked_task import TASK, CheckedTask
 from edgesim.assembly.gossip import (
     algorithm_named,
     check_one_graph,
@@ -17,9 +16,10 @@ from edgesim.assembly.gossip import (
 )
 from edgesim.assembly.gossip_limits import check_further_gossip
 from edgesim.assembly.naming import other_devices, with_names
-from edgesim.assembly.own_model import make_own_model
-from edgesim.assembly.own_parts import make_part, needs
-from edgesim.assembly.own_topology import own_schedule
+from edgesim.assembly.parts.checked_task import TASK, CheckedTask
+from edgesim.assembly.parts.own_model import make_own_model
+from edgesim.assembly.parts.own_parts import make_part, needs
+from edgesim.assembly.parts.own_topology import own_schedule
 from edgesim.data.arrays import image_remedy
 from edgesim.errors import ScenarioError
 from edgesim.learning.accelerator import (

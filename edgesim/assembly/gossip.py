@@ -6,12 +6,12 @@ from collections.abc import Callable, Collection
 from inspect import Parameter
 from typing import Any, Literal
 
-from edgesim.assembly.checked_compressor import CheckedCompressor
 from edgesim.assembly.equipment import has_batteries, may_leave
 from edgesim.assembly.gossip_limits import check_in_step, check_limits, check_pairs, num_exchanges
-from edgesim.assembly.options import parameters_of
-from edgesim.assembly.own_calls import is_own
-from edgesim.assembly.own_parts import load_part, make_part, needs, part_and_options
+from edgesim.assembly.parts.checked_compressor import CheckedCompressor
+from edgesim.assembly.parts.options import parameters_of
+from edgesim.assembly.parts.own_calls import is_own
+from edgesim.assembly.parts.own_parts import load_part, make_part, needs, part_and_options
 from edgesim.compression.compressors import Compressor
 from edgesim.errors import ScenarioError
 from edgesim.gossip.algorithm import Algorithm, Exchanges

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from edgesim.assembly.own_data import open_own_dataset
+from edgesim.assembly.parts.own_data import open_own_dataset
 from edgesim.data.arrays import ArrayDataset
 from edgesim.data.errors import DataError
 from edgesim.data.images import Dataset

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from edgesim.assembly.own_calls import is_own
-from edgesim.assembly.own_parts import make_part, needs, part_and_options
+from edgesim.assembly.parts.own_calls import is_own
+from edgesim.assembly.parts.own_parts import make_part, needs, part_and_options
 from edgesim.errors import MEND_OWN_CODE, OwnCodeError
 from edgesim.gossip.algorithm import Algorithm, Place
 from edgesim.gossip.optional_members import carries_steps, follows_rate, starting_state

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from edgesim.assembly.options import parameters_of
-from edgesim.assembly.own_partition import checked_partition
-from edgesim.assembly.own_parts import load_part, make_part, part_and_options
+from edgesim.assembly.parts.options import parameters_of
+from edgesim.assembly.parts.own_partition import checked_partition
+from edgesim.assembly.parts.own_parts import load_part, make_part, part_and_options
 from edgesim.data.arrays import ArrayDataset
 from edgesim.data.images import Dataset
 from edgesim.data.source import FolderSource

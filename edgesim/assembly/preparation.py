@@ -22,10 +22,11 @@ from edgesim.assembly.build import (
 from edgesim.assembly.equipment import check_hardware
 from edgesim.assembly.gossip import algorithm_named
 from edgesim.assembly.known_data import can_resize_images, open_data
-from edgesim.assembly.own_calls import is_own
-from edgesim.assembly.own_data import as_classes, contents_digest, notices_of_classes
-from edgesim.assembly.own_errors import own_code
-from edgesim.assembly.own_model import (
+from edgesim.assembly.partitions import deal, notices_of_owners, notices_of_skew
+from edgesim.assembly.parts.own_calls import is_own
+from edgesim.assembly.parts.own_data import as_classes, contents_digest, notices_of_classes
+from edgesim.assembly.parts.own_errors import own_code
+from edgesim.assembly.parts.own_model import (
     CHECKED_SAMPLES,
     check_own_model,
     check_small_batch,
@@ -34,12 +35,11 @@ from edgesim.assembly.own_model import (
     example_batch,
     files_digest_of,
 )
-from edgesim.assembly.partitions import deal, notices_of_owners, notices_of_skew
 from edgesim.assembly.planned_leaves import check_leaves
 from edgesim.assembly.prepared_run import PreparedRun
 from edgesim.assembly.rate_search.search import with_found_rate
-from edgesim.assembly.rehearsal import rehearse
-from edgesim.assembly.rehearsal_of_task import check_task_targets, rehearse_task
+from edgesim.assembly.rehearsal.rehearsal import rehearse
+from edgesim.assembly.rehearsal.rehearsal_of_task import check_task_targets, rehearse_task
 from edgesim.assembly.start_files import notices_of_start
 from edgesim.assembly.training_plan import check_rounds, plan_training
 from edgesim.data.arrays import ArrayDataset

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgesim.assembly.build import Compute, DataSpec
-from edgesim.assembly.own_topology import own_schedule
+from edgesim.assembly.parts.own_topology import own_schedule
 from edgesim.assembly.rate_search.search import FoundRate
 from edgesim.assembly.training_plan import TrainingPlan
 from edgesim.data.arrays import ArrayDataset, Shard

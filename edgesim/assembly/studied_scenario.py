@@ -18,10 +18,10 @@ from edgesim.assembly.equipment import check_hardware
 from edgesim.assembly.gossip import make_algorithm, rounds_of_epoch, with_some_rate
 from edgesim.assembly.known_data import can_resize_images, data_shape
 from edgesim.assembly.optimization import make_optimizer
-from edgesim.assembly.own_errors import own_code
-from edgesim.assembly.own_model import measured_form
+from edgesim.assembly.parts.own_errors import own_code
+from edgesim.assembly.parts.own_model import measured_form
 from edgesim.assembly.planned_leaves import check_leaves
-from edgesim.assembly.rehearsal import check_declarations
+from edgesim.assembly.rehearsal.rehearsal import check_declarations
 from edgesim.assembly.training_plan import check_rounds, plan_of_epochs
 from edgesim.costs.closed_form import closed_form
 from edgesim.costs.measured_model import MeasuredModel

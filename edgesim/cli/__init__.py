@@ -14,7 +14,7 @@ import traceback
 
 import typer
 
-from edgesim.assembly.own_errors import has_own_code
+from edgesim.assembly.parts.own_errors import has_own_code
 from edgesim.cli.commands import FAILED, app
 from edgesim.cli.garbage import skip_last_collection
 from edgesim.cli.output import OutputError, refuse_more_output

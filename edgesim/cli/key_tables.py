@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from inspect import Parameter
 
-from edgesim.assembly.options import Option
+from edgesim.assembly.parts.options import Option
 from edgesim.errors import EdgesimError, did_you_mean
 from edgesim.scenario.guide import KeyGuide, example_of_kind, guide, guide_of_kind
 from edgesim.scenario.plain import in_yaml

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from edgesim.assembly.options import Option, options_of, parameters_of
+from edgesim.assembly.parts.options import Option, options_of, parameters_of
 from edgesim.cli.catalog_names import What
 from edgesim.cli.column_tables import columns_table
 from edgesim.cli.key_tables import ListingError, keys_table, kind_table, value_table

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 
 from edgesim.assembly.build import Compute, choose_compute, make_flat_model
-from edgesim.assembly.own_model import example_batch
+from edgesim.assembly.parts.own_model import example_batch
 from edgesim.assembly.prepared_run import PreparedRun
 from edgesim.fleet.recording.view import View, say
 from edgesim.learning.accelerator import num_local_gpus

@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 
 from edgesim.assembly.build import Compute
-from edgesim.assembly.own_errors import own_code
+from edgesim.assembly.parts.own_errors import own_code
 from edgesim.assembly.preparation import prepare
 from edgesim.assembly.prepared_run import PreparedRun
 from edgesim.assembly.start_files import read_start, write_start

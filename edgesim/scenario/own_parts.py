@@ -4,7 +4,7 @@ Such a reference may stand wherever a scenario names an entry of a catalog. Here
 checked, its file is found, and its source is read: the source travels with the scenario, so that
 every process of a fleet makes the same module from it. A name of a catalog is a reference too,
 except where the schema has a section with its keys. Nothing is imported here;
-`edgesim.assembly.own_parts` does that.
+`edgesim.assembly.parts.own_parts` does that.
 """
 
 from __future__ import annotations

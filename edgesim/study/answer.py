@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from edgesim.study.changes import Advice
-from edgesim.study.critical_path import LimitKind, seconds_by_kind
 from edgesim.study.iteration import DeviceCosts, IterationCosts
+from edgesim.study.rounds.critical_path import LimitKind, seconds_by_kind
 from edgesim.study.training import Training, training_of
 
 

@@ -23,8 +23,8 @@ from edgesim.scenario.gossip import (
 )
 from edgesim.scenario.own_parts import OwnPart
 from edgesim.scenario.schema import Scenario
-from edgesim.study.critical_path import Limit
 from edgesim.study.iteration import IterationCosts
+from edgesim.study.rounds.critical_path import Limit
 from edgesim.study.training import Life
 
 LEAST_KEEP = 0.01  # share of entries; the paper's strongest compression

@@ -7,7 +7,7 @@ from edgesim.assembly.studied_scenario import StudiedScenario
 from edgesim.device.membership import turns_to_leave
 from edgesim.hardware.timeline import Timeline
 from edgesim.study.battery_leaves import handover_bytes
-from edgesim.study.steady_state import is_short
+from edgesim.study.rounds.steady_state import is_short
 from edgesim.study.tables.units import brief
 
 _MOST_NAMED = 4

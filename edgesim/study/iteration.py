@@ -28,9 +28,9 @@ from edgesim.hardware.profiles import DeviceProfile
 from edgesim.hardware.work import Work
 from edgesim.scenario.schema import Scenario
 from edgesim.study.energy_costs import IterationEnergy, energies_of_activity, energies_of_work
-from edgesim.study.free_pace import WholeTraining, find_free_pace
-from edgesim.study.mean_rounds import IterationWork, MeanRound, Memories, Works, mean_bytes
-from edgesim.study.steady_state import (
+from edgesim.study.rounds.free_pace import WholeTraining, find_free_pace
+from edgesim.study.rounds.mean_rounds import IterationWork, MeanRound, Memories, Works, mean_bytes
+from edgesim.study.rounds.steady_state import (
     DeviceCycle,
     SteadyState,
     find_steady_state,

@@ -25,8 +25,6 @@ from edgesim.study.figures.page import page
 from edgesim.study.figures.side_by_side_figure import side_by_side_picture
 from edgesim.study.iteration import IterationCosts, iteration_costs
 from edgesim.study.own_gossip import OwnGossip
-from edgesim.study.precision_ratios import precision_ratios, time_ratios
-from edgesim.study.side_by_side import Pair, side_by_side, side_by_side_table
 from edgesim.study.tables.answer_text import answer_table, change_table
 from edgesim.study.tables.as_json import (
     FORMAT,
@@ -37,8 +35,10 @@ from edgesim.study.tables.as_json import (
     side_by_side_record,
 )
 from edgesim.study.tables.comparison_tables import catalog_tables, comparison_tables
+from edgesim.study.tables.precision_ratios import precision_ratios, time_ratios
 from edgesim.study.tables.ratio import Ratio
 from edgesim.study.tables.scenario_tables import measured_notes, overview_table, scenario_tables
+from edgesim.study.tables.side_by_side import Pair, side_by_side, side_by_side_table
 from edgesim.study.tables.table import Table
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from edgesim.assembly import own_parts
-from edgesim.assembly.options import options_of
-from edgesim.assembly.own_parts import call, load_part, make_part
+from edgesim.assembly.parts import own_parts
+from edgesim.assembly.parts.options import options_of
+from edgesim.assembly.parts.own_parts import call, load_part, make_part
 from edgesim.assembly.preparation import prepare
 from edgesim.errors import ScenarioError, did_you_mean
 from edgesim.scenario import load_scenario

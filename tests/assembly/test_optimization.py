@@ -8,8 +8,8 @@ import pytest
 import torch
 from small_fleets import prepared, train
 
-from edgesim.assembly import rehearsal_of_optimizer
-from edgesim.assembly.own_calls import flat_vectors
+from edgesim.assembly.parts.own_calls import flat_vectors
+from edgesim.assembly.rehearsal import rehearsal_of_optimizer
 from edgesim.device.trainer import ZeroRateError
 from edgesim.errors import ScenarioError
 

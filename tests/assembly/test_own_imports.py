@@ -7,7 +7,7 @@ from zipfile import ZipFile
 import pytest
 
 import edgesim
-from edgesim.assembly.own_imports import _loose, check_imports, imported
+from edgesim.assembly.parts.own_imports import _loose, check_imports, imported
 from edgesim.errors import ScenarioError
 from edgesim.scenario import load_scenario
 

@@ -10,7 +10,7 @@ import torch
 
 from edgesim.assembly.build import name_devices
 from edgesim.assembly.gossip import make_algorithm
-from edgesim.assembly.rehearsal_of_gossip import rehearse_algorithm, rehearse_compressor
+from edgesim.assembly.rehearsal.rehearsal_of_gossip import rehearse_algorithm, rehearse_compressor
 from edgesim.compression.compressors import QSGD, Identity, RandomK, SignScale, TopK
 from edgesim.compression.errors import CompressionError
 from edgesim.compression.message_form import MessageForm

@@ -17,7 +17,7 @@ from edgesim.learning.flat_model import FlatModel
 from edgesim.models.dropout import seed_dropout_
 from edgesim.models.own import OwnModelKind, build_own_model
 from edgesim.scenario.files import scenario_of
-from edgesim.study.notices import listed
+from edgesim.study.notices.notices import listed
 
 pytestmark = pytest.mark.skipif(
     find_spec("transformers") is None, reason="pip install 'edgesim[text]'"

@@ -9,7 +9,7 @@ from small_fleets import assert_same_bits
 
 from edgesim.api.checks import prepared_table
 from edgesim.assembly.build import PLAIN
-from edgesim.assembly.own_data import batch_transform
+from edgesim.assembly.parts.own_data import batch_transform
 from edgesim.assembly.preparation import prepare
 from edgesim.data.batches import BatchStream
 from edgesim.errors import EdgesimError, ScenarioError

@@ -13,7 +13,7 @@ from edgesim.errors import OwnCodeError, ScenarioError
 from edgesim.fleet.run import run_scenario
 from edgesim.scenario import load_scenario
 from edgesim.study.iteration import iteration_costs
-from edgesim.study.notices import notices
+from edgesim.study.notices.notices import notices
 from edgesim.study.report import study
 from edgesim.study.tables.scenario_tables import scenario_tables
 

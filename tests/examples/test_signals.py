@@ -9,7 +9,7 @@ from edgesim.assembly.preparation import prepare
 from edgesim.fleet.run import run_scenario
 from edgesim.scenario import load_scenario
 from edgesim.study.iteration import iteration_costs
-from edgesim.study.notices import notices
+from edgesim.study.notices.notices import notices
 
 NAME = "signals.yaml"
 FIRST = 16 * 3 * 5 * 32  # products of a sample, 32 places after the stride

@@ -32,7 +32,7 @@ from edgesim.report.troubles import troubles
 from edgesim.results.columns import WALL_COLUMNS
 from edgesim.results.load import UnfinishedRunWarning
 from edgesim.results.run_directory import RunDirectory
-from edgesim.study.batteries import battery_notices
+from edgesim.study.notices.batteries import battery_notices
 
 STILL = (
     "training.optimizer.lr=1.0e-30",

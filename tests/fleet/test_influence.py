@@ -12,7 +12,7 @@ from small_fleets import prepared, train
 
 from edgesim.assembly.studied_scenario import studied_scenario
 from edgesim.fleet.recording.influence import influence_of_devices
-from edgesim.study.influence import _push_weights, find_influence
+from edgesim.study.notices.influence import _push_weights, find_influence
 
 NAN = float("nan")
 

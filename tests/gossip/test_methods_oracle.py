@@ -11,7 +11,7 @@ import torch
 from fleet_of_algorithms import AlgorithmFleet
 from thorough import some
 
-from edgesim.assembly.own_calls import flat_vectors
+from edgesim.assembly.parts.own_calls import flat_vectors
 from edgesim.compression.compressors import Identity, TopK
 from edgesim.gossip.beer import Beer
 from edgesim.gossip.choco_iclr import ChocoIclr

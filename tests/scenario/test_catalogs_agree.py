@@ -4,7 +4,7 @@ from inspect import getdoc, isclass, isfunction, signature
 
 import pytest
 
-from edgesim.assembly.options import options_of
+from edgesim.assembly.parts.options import options_of
 from edgesim.scenario import catalog
 from edgesim.scenario.catalog import Catalog
 from edgesim.scenario.outline import SCENARIO, Slot

@@ -52,5 +52,5 @@ def ran(folder: Path, scenario: Scenario, name: str = "run") -> RunResult:
 def as_if_long() -> Iterator[None]:
     """Within it a short training is foretold as a long one is: by the fleet's steady state."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("edgesim.study.steady_state.FEW_EVENTS", 0)
+        patch.setattr("edgesim.study.rounds.steady_state.FEW_EVENTS", 0)
         yield

@@ -9,8 +9,8 @@ from edgesim.assembly.build import quantization_settings
 from edgesim.models import MODELS
 from edgesim.study.catalog_study import CASES, compare_catalog
 from edgesim.study.figures.catalog_figures import catalog_pictures
-from edgesim.study.precision_ratios import precision_ratios
 from edgesim.study.tables.comparison_tables import catalog_tables, model_name
+from edgesim.study.tables.precision_ratios import precision_ratios
 
 # reference.md, section 5: parameters; and MACs of a forward pass, where it has them.
 PARAMETERS = {

@@ -10,7 +10,7 @@ from study_scenarios import as_if_long
 from edgesim.assembly.studied_scenario import studied_scenario
 from edgesim.scenario import load_scenario
 from edgesim.study.churn_notices import presence_notices
-from edgesim.study.draining import draining_notices
+from edgesim.study.notices.draining import draining_notices
 
 QUICKSTART = Path(__file__).parents[2] / "scenarios" / "quickstart.yaml"
 

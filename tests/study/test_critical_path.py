@@ -4,7 +4,7 @@ import pytest
 from test_steady_state import device, run
 
 from edgesim.hardware.duty_cycle import DutyCycle
-from edgesim.study.critical_path import seconds_by_kind
+from edgesim.study.rounds.critical_path import seconds_by_kind
 
 
 def parts_of(found):

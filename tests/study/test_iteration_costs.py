@@ -353,9 +353,11 @@ def test_fleets_at_free_pace_that_come_and_go_and_die_have_costs(tmp_path):
 
 def test_a_fleet_at_free_pace_does_as_was_foretold(tmp_path, monkeypatch):
     """A message takes ten steps, so that radios skip most rounds; and no device waits."""
-    monkeypatch.setattr("edgesim.study.steady_state.FEW_EVENTS", 0)  # a long training's forecast
-    monkeypatch.setattr("edgesim.study.free_pace._ROUNDS", 64)
-    monkeypatch.setattr("edgesim.study.free_pace._MESSAGES", 4)
+    monkeypatch.setattr(
+        "edgesim.study.rounds.steady_state.FEW_EVENTS", 0
+    )  # a long training's forecast
+    monkeypatch.setattr("edgesim.study.rounds.free_pace._ROUNDS", 64)
+    monkeypatch.setattr("edgesim.study.rounds.free_pace._MESSAGES", 4)
     free = ("fleet.pace=free", "training.epochs=null", "training.rounds=200")
     scenario = small(tmp_path, *MIXED, *free, DENSE)
     foretold = iteration_costs(scenario)
@@ -376,7 +378,9 @@ def test_a_fleet_at_free_pace_does_as_was_foretold(tmp_path, monkeypatch):
 
 def test_who_ends_early_at_free_pace_waits_for_the_others_as_was_foretold(tmp_path, monkeypatch):
     """Devices 0 and 2 end long before device 3, which sends to them until it ends; 1 does not."""
-    monkeypatch.setattr("edgesim.study.steady_state.FEW_EVENTS", 0)  # a long training's forecast
+    monkeypatch.setattr(
+        "edgesim.study.rounds.steady_state.FEW_EVENTS", 0
+    )  # a long training's forecast
     free = ("fleet.pace=free", "training.epochs=null", "training.rounds=400")
     scenario = small(tmp_path, *MIXED, *free, "topology.kind=ring")
     costs = iteration_costs(scenario)

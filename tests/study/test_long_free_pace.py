@@ -6,8 +6,8 @@ import pytest
 from study_scenarios import small
 
 from edgesim.api.costs import costs_of
-from edgesim.study import free_pace, steady_state
 from edgesim.study.iteration import iteration_costs
+from edgesim.study.rounds import free_pace, steady_state
 from edgesim.study.tables.scenario_tables import fleet_table
 from edgesim.study.training import training_of
 

@@ -11,9 +11,9 @@ import edgesim
 from edgesim.assembly.studied_scenario import StudiedScenario, studied_scenario
 from edgesim.errors import ScenarioError
 from edgesim.scenario import load_scenario
-from edgesim.study import notices as module
-from edgesim.study.batteries import battery_notices, check_batteries
-from edgesim.study.notices import partition_notices, precision_notices
+from edgesim.study.notices import notices as module
+from edgesim.study.notices.batteries import battery_notices, check_batteries
+from edgesim.study.notices.notices import partition_notices, precision_notices
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 INT8 = "model.precision=int8"

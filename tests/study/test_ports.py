@@ -8,7 +8,7 @@ import pytest
 
 from edgesim.assembly.studied_scenario import studied_scenario
 from edgesim.scenario import load_scenario
-from edgesim.study.ports import port_notices
+from edgesim.study.notices.ports import port_notices
 
 QUICKSTART = Path(__file__).parents[2] / "scenarios" / "quickstart.yaml"
 

@@ -10,7 +10,7 @@ from edgesim.assembly.studied_scenario import studied_scenario
 from edgesim.compression.wire import HEADER
 from edgesim.scenario import load_scenario
 from edgesim.study.comparison import compare_precisions, setting_of
-from edgesim.study.precision_ratios import precision_ratios
+from edgesim.study.tables.precision_ratios import precision_ratios
 
 PARAMETERS, TENSORS, BATCH = 273_258, 86, 32  # reference.md, sections 5 and 6
 KEPT = {"90_percent": 27_290, "99_percent": 2_767}  # reference.md, section 10, check 12

@@ -8,8 +8,8 @@ from edgesim.hardware.links import Link
 from edgesim.hardware.profiles import DeviceProfile, Radio
 from edgesim.hardware.timeline import Hardware
 from edgesim.hardware.work import Work
-from edgesim.study import steady_state
-from edgesim.study.steady_state import find_steady_state
+from edgesim.study.rounds import steady_state
+from edgesim.study.rounds.steady_state import find_steady_state
 from topologies import Intermittent, build_schedule
 
 MESSAGE_BYTES = 1000

@@ -8,8 +8,8 @@ import pytest
 
 from edgesim.assembly.studied_scenario import studied_scenario
 from edgesim.scenario import load_scenario
-from edgesim.study import unreached as module
-from edgesim.study.unreached import absence_notices, clock_notices, evaluation_notices
+from edgesim.study.notices import unreached as module
+from edgesim.study.notices.unreached import absence_notices, clock_notices, evaluation_notices
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 

@@ -11,12 +11,12 @@ from study_scenarios import DENSE, MIXED, ran, small
 from edgesim.errors import ScenarioError
 from edgesim.study.answer import answer_of
 from edgesim.study.churn_notices import presence_notices
-from edgesim.study.free_pace import trace_notices
 from edgesim.study.iteration import iteration_costs
-from edgesim.study.side_by_side import side_by_side
+from edgesim.study.rounds.free_pace import trace_notices
 from edgesim.study.tables.answer_text import answer_lines
 from edgesim.study.tables.ratio import times
 from edgesim.study.tables.scenario_tables import fleet_table, message_table
+from edgesim.study.tables.side_by_side import side_by_side
 from edgesim.study.training import training_of
 
 

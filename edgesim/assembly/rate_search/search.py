@@ -18,7 +18,7 @@ from edgesim.assembly.gossip import (
     where_devices_disagree,
     with_rate,
 )
-from edgesim.assembly.own_calls import is_own
+from edgesim.assembly.parts.own_calls import is_own
 from edgesim.assembly.rate_search.search_fleet import search_fleet
 from edgesim.assembly.rate_search.trial import APART, Trials
 from edgesim.assembly.studied_scenario import StudiedScenario, studied_scenario

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 
 from edgesim.assembly.build import make_flat_model
-from edgesim.assembly.own_errors import own_code
+from edgesim.assembly.parts.own_errors import own_code
 from edgesim.costs.metered_model import MeteredModel
 from edgesim.data.arrays import Shard
 from edgesim.fleet.host.devices import make_devices

@@ -10,7 +10,7 @@ from edgesim.assembly.build import streams_of
 from edgesim.assembly.equipment import device_hardware
 from edgesim.assembly.gossip import make_algorithm
 from edgesim.assembly.optimization import make_learning_rates, make_optimizer, use_of_rate
-from edgesim.assembly.own_data import batch_transform
+from edgesim.assembly.parts.own_data import batch_transform
 from edgesim.data.arrays import Shard
 from edgesim.data.batches import BatchStream, normalised_bytes
 from edgesim.device.device import Device

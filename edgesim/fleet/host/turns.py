@@ -13,7 +13,7 @@ from queue import SimpleQueue
 from threading import Event
 from time import perf_counter
 
-from edgesim.assembly.own_errors import own_code
+from edgesim.assembly.parts.own_errors import own_code
 from edgesim.costs.metered_model import MeteredModel
 from edgesim.device.device import Device
 from edgesim.device.mail import Arrival, Envelope

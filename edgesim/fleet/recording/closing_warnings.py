@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from edgesim.assembly.build import make_task
 from edgesim.assembly.gossip import algorithm_named
-from edgesim.assembly.own_calls import is_own
+from edgesim.assembly.parts.own_calls import is_own
 from edgesim.assembly.prepared_run import PreparedRun
 from edgesim.errors import device_label
 from edgesim.fleet.recording.departures import last_push_weights

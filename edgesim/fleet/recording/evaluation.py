@@ -19,7 +19,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from edgesim.assembly.own_errors import own_code
+from edgesim.assembly.parts.own_errors import own_code
 from edgesim.compression.errors import CompressionError
 from edgesim.device.trainer import DivergedError
 from edgesim.errors import EdgesimError

@@ -16,8 +16,8 @@ from edgesim.study.figures.charts import (
     legend_below,
     write_behind,
 )
-from edgesim.study.precision_ratios import precision_ratios
 from edgesim.study.tables.comparison_tables import model_name
+from edgesim.study.tables.precision_ratios import precision_ratios
 from edgesim.study.tables.units import MIB
 
 # Drawn where the scenario names no devices.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from edgesim.study.figures.charts import COLORS, Picture, as_picture, drawing, write_behind
-from edgesim.study.side_by_side import Pair
 from edgesim.study.tables.ratio import times
+from edgesim.study.tables.side_by_side import Pair
 
 _SHOWN = frozenset(
     {

@@ -11,9 +11,9 @@ from edgesim.scenario.own_parts import OwnPart
 from edgesim.study.answer import Answer, Need
 from edgesim.study.candidates import roomy_profiles
 from edgesim.study.changes import Change, Goal
-from edgesim.study.critical_path import Limit, LimitKind
 from edgesim.study.iteration import DeviceCosts
-from edgesim.study.steady_state import SLEEPS
+from edgesim.study.rounds.critical_path import Limit, LimitKind
+from edgesim.study.rounds.steady_state import SLEEPS
 from edgesim.study.tables.battery_text import batteries_text
 from edgesim.study.tables.kinds import Names
 from edgesim.study.tables.table import Table

@@ -16,8 +16,8 @@ from edgesim.study.answer import Answer
 from edgesim.study.changes import Change
 from edgesim.study.comparison import PrecisionComparison, Side
 from edgesim.study.iteration import DeviceCosts, DeviceTime, IterationCosts
-from edgesim.study.side_by_side import Pair
 from edgesim.study.tables.ratio import Ratio
+from edgesim.study.tables.side_by_side import Pair
 from edgesim.study.training import Training, training_of
 
 FORMAT = 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from edgesim.study.answer import Answer
-from edgesim.study.steady_state import SLEEPS
+from edgesim.study.rounds.steady_state import SLEEPS
 from edgesim.study.tables.kinds import Names
 from edgesim.study.tables.units import brief, least_watt_hours, percent, watt_hours
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from edgesim.hardware.energy_tables import ENERGY_TABLES
 from edgesim.study.comparison import COMPRESSIONS, WEIGHT_GRADIENTS, GossipRow, PrecisionComparison
-from edgesim.study.precision_ratios import precision_ratios
+from edgesim.study.tables.precision_ratios import precision_ratios
 from edgesim.study.tables.ratio import Ratio, quotient_column, times
 from edgesim.study.tables.table import Table
 from edgesim.study.tables.units import with_one_unit

@@ -8,9 +8,9 @@ from math import isclose
 from edgesim.hardware.energy_tables import ENERGY_TABLES
 from edgesim.study.energy_costs import BOARD, IterationEnergy
 from edgesim.study.iteration import DeviceCosts, IterationCosts
-from edgesim.study.notices import listed
-from edgesim.study.precision_ratios import mac_prices, other_prices
+from edgesim.study.notices.notices import listed
 from edgesim.study.tables.kinds import Kind, Names, kinds_of
+from edgesim.study.tables.precision_ratios import mac_prices, other_prices
 from edgesim.study.tables.table import Table
 from edgesim.study.tables.units import percent, plain, with_unit
 from edgesim.study.training import training_of

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from edgesim.assembly.own_errors import failure, key_of, place_of, with_frames
-from edgesim.assembly.own_parts import make_part
+from edgesim.assembly.parts.own_errors import failure, key_of, place_of, with_frames
+from edgesim.assembly.parts.own_parts import make_part
 from edgesim.costs.errors import CostError
 from edgesim.costs.measured_model import MeasuredModel, measure_model
 from edgesim.costs.metered_model import MeteredModel

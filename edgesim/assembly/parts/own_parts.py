@@ -20,9 +20,9 @@ from threading import RLock
 from types import ModuleType
 from typing import Any
 
-from edgesim.assembly.options import check_options
-from edgesim.assembly.own_errors import failure, file_module, remember, with_frames
-from edgesim.assembly.own_imports import ALONE
+from edgesim.assembly.parts.options import check_options
+from edgesim.assembly.parts.own_errors import failure, file_module, remember, with_frames
+from edgesim.assembly.parts.own_imports import ALONE
 from edgesim.errors import EdgesimError, ScenarioError, did_you_mean
 from edgesim.scenario.catalog import Catalog
 from edgesim.scenario.own_parts import OwnPart, package_digest, shipped_part

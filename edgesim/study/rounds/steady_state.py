@@ -20,7 +20,7 @@ from edgesim.hardware.awake_times import AwakeTimes
 from edgesim.hardware.duty_cycle import DutyCycle
 from edgesim.hardware.timeline import NOBODY, Hardware, Stamp, Timeline
 from edgesim.hardware.work import Work
-from edgesim.study.critical_path import Event, Limit, limits_of
+from edgesim.study.rounds.critical_path import Event, Limit, limits_of
 from topologies import Schedule, first_exchange, with_everyone
 
 _LEAST_WARM_UP = 20  # exchanges

@@ -14,7 +14,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from edgesim.assembly.own_calls import called, check_finite, check_kept, expect, new_rng, shown
+from edgesim.assembly.parts.own_calls import (
+    called,
+    check_finite,
+    check_kept,
+    expect,
+    new_rng,
+    shown,
+)
 from edgesim.compression.errors import NonFiniteEntryError
 from edgesim.compression.payload import Payload
 from edgesim.compression.wire import Message, decode_one_of, encode

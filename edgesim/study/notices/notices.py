@@ -10,11 +10,11 @@ from collections.abc import Sequence
 
 import torch
 
-from edgesim.assembly.checked_compressor import unchecked
 from edgesim.assembly.gossip import algorithm_named, averaging_rate
-from edgesim.assembly.own_calls import is_own
-from edgesim.assembly.own_errors import own_code
-from edgesim.assembly.rehearsal_of_gossip import numbers_of_entries
+from edgesim.assembly.parts.checked_compressor import unchecked
+from edgesim.assembly.parts.own_calls import is_own
+from edgesim.assembly.parts.own_errors import own_code
+from edgesim.assembly.rehearsal.rehearsal_of_gossip import numbers_of_entries
 from edgesim.assembly.studied_scenario import StudiedScenario
 from edgesim.costs.measured_model import MeasuredModel
 from edgesim.gossip.optional_members import needs_exact_messages
@@ -25,11 +25,11 @@ from edgesim.scenario.gossip import IdentityCompressor
 from edgesim.scenario.hardware import ProfileSection
 from edgesim.scenario.own_parts import OwnPart, own_parts
 from edgesim.scenario.schema import Scenario
-from edgesim.study.batteries import battery_notices
-from edgesim.study.draining import draining_notices
-from edgesim.study.influence import influence_notices
-from edgesim.study.ports import port_notices
-from edgesim.study.unreached import absence_notices, clock_notices, evaluation_notices
+from edgesim.study.notices.batteries import battery_notices
+from edgesim.study.notices.draining import draining_notices
+from edgesim.study.notices.influence import influence_notices
+from edgesim.study.notices.ports import port_notices
+from edgesim.study.notices.unreached import absence_notices, clock_notices, evaluation_notices
 from topologies import only_passes_on
 
 MOST_NAMED_PARTS = 8  # of a model, in a notice

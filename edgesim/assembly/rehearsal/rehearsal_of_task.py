@@ -10,8 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from edgesim.assembly.checked_task import TASK, wrong_loss, wrong_summary, wrong_sums
-from edgesim.assembly.own_calls import called, expect, shown
+from edgesim.assembly.parts.checked_task import TASK, wrong_loss, wrong_summary, wrong_sums
+from edgesim.assembly.parts.own_calls import called, expect, shown
 from edgesim.errors import ScenarioError
 from edgesim.learning.flat_model import FlatModel
 from edgesim.learning.tasks import Targets, Task

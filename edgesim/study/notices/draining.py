@@ -9,7 +9,7 @@ import networkx as nx
 from edgesim.assembly.gossip import moves_mass
 from edgesim.assembly.studied_scenario import StudiedScenario
 from edgesim.errors import device_label
-from edgesim.study.batteries import NAMED_NOTICES
+from edgesim.study.notices.batteries import NAMED_NOTICES
 from topologies import Schedule
 
 _MOST_EDGES = 200_000  # over all moments looked at

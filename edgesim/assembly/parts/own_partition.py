@@ -8,7 +8,7 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from edgesim.assembly.own_calls import shown
+from edgesim.assembly.parts.own_calls import shown
 from edgesim.errors import ScenarioError
 from edgesim.scenario.own_parts import OwnPart
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from edgesim.assembly.own_calls import (
+from edgesim.assembly.parts.own_calls import (
     called,
     check_hash,
     check_work,
@@ -22,7 +22,7 @@ from edgesim.assembly.own_calls import (
     shown,
     vectors_of_any_type,
 )
-from edgesim.assembly.trial_of_gossip import (
+from edgesim.assembly.rehearsal.trial_of_gossip import (
     ALGORITHM,
     STATE_MEMBERS,
     UNLIKE,

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from edgesim.assembly.own_errors import failure, with_frames
+from edgesim.assembly.parts.own_errors import failure, with_frames
 from edgesim.data.errors import DataError
 from edgesim.errors import EdgesimError, ScenarioError
 from edgesim.hardware.widths import FLOAT_BYTES

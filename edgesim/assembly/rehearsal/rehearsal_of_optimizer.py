@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from edgesim.assembly.optimization import SCHEDULE, wrong_rate
-from edgesim.assembly.own_calls import (
+from edgesim.assembly.parts.own_calls import (
     called,
     check_finite,
     check_kept,
@@ -19,7 +19,7 @@ from edgesim.assembly.own_calls import (
     shown,
     vectors_of_any_type,
 )
-from edgesim.assembly.trial_of_gossip import small_change
+from edgesim.assembly.rehearsal.trial_of_gossip import small_change
 from edgesim.device.trainer import rate_of_0
 from edgesim.errors import ScenarioError
 from edgesim.learning.optimizers import LearningRates, Optimizer

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from edgesim.assembly.options import options_of
-from edgesim.assembly.own_parts import load_part, make_part
+from edgesim.assembly.parts.options import options_of
+from edgesim.assembly.parts.own_parts import load_part, make_part
 from edgesim.data.arrays import ArrayDataset, Transform, dataset_of
 from edgesim.data.images import Dataset
 from edgesim.data.published import PUBLISHED, fetch_hint

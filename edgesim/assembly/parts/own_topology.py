@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from edgesim.assembly.options import parameters_of
-from edgesim.assembly.own_parts import load_part, make_part
+from edgesim.assembly.parts.options import parameters_of
+from edgesim.assembly.parts.own_parts import load_part, make_part
 from edgesim.errors import ScenarioError
 from edgesim.scenario.schema import Scenario
 from edgesim.scenario.topology import OtherTopology

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from edgesim.assembly.own_calls import shown
+from edgesim.assembly.parts.own_calls import shown
 from edgesim.errors import MEND_OWN_CODE, OwnCodeError
 from edgesim.learning.tasks import Task
 

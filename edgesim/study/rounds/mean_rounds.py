@@ -15,7 +15,7 @@ from edgesim.costs.memory_table import MemoryTable
 from edgesim.costs.round_work import gossip_work
 from edgesim.gossip.optional_members import has_several_messages, parts_of_devices
 from edgesim.hardware.work import Work
-from edgesim.study.steady_state import BytesBetween
+from edgesim.study.rounds.steady_state import BytesBetween
 from topologies import takes_step
 
 

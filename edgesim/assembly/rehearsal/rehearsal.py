@@ -11,7 +11,6 @@ from typing import Any
 
 from torch import Tensor
 
-from edgesim.assembly.checked_compressor import unchecked
 from edgesim.assembly.equipment import has_batteries
 from edgesim.assembly.gossip import make_algorithm, with_some_rate
 from edgesim.assembly.optimization import (
@@ -20,22 +19,23 @@ from edgesim.assembly.optimization import (
     plain_learning_rates,
     use_of_rate,
 )
-from edgesim.assembly.own_calls import called, is_own, new_rng
-from edgesim.assembly.own_data import batch_transform
-from edgesim.assembly.own_errors import own_code
-from edgesim.assembly.own_topology import rehearse_topology
-from edgesim.assembly.rehearsal_of_gossip import (
+from edgesim.assembly.parts.checked_compressor import unchecked
+from edgesim.assembly.parts.own_calls import called, is_own, new_rng
+from edgesim.assembly.parts.own_data import batch_transform
+from edgesim.assembly.parts.own_errors import own_code
+from edgesim.assembly.parts.own_topology import rehearse_topology
+from edgesim.assembly.rehearsal.rehearsal_of_gossip import (
     check_algorithm,
     check_compressor,
     rehearse_algorithm,
     rehearse_compressor,
 )
-from edgesim.assembly.rehearsal_of_optimizer import (
+from edgesim.assembly.rehearsal.rehearsal_of_optimizer import (
     check_optimizer_declarations,
     rehearse_optimizer,
     rehearse_rates,
 )
-from edgesim.assembly.trial_of_gossip import small_change
+from edgesim.assembly.rehearsal.trial_of_gossip import small_change
 from edgesim.data.batches import transformed
 from edgesim.gossip.algorithm import Algorithm
 from edgesim.learning.flat_model import FlatModel

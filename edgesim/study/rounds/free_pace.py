@@ -23,9 +23,9 @@ from math import inf
 from edgesim.assembly.free_clocks import EndOfRound, clocks_of
 from edgesim.assembly.studied_scenario import StudiedScenario
 from edgesim.hardware.timeline import Hardware
-from edgesim.study import steady_state
-from edgesim.study.critical_path import Limit
-from edgesim.study.steady_state import (
+from edgesim.study.rounds import steady_state
+from edgesim.study.rounds.critical_path import Limit
+from edgesim.study.rounds.steady_state import (
     DeviceCycle,
     SteadyState,
     longest_sleep_cycle_s,

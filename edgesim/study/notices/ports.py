@@ -5,7 +5,7 @@ from __future__ import annotations
 from edgesim.assembly.equipment import device_hardware
 from edgesim.assembly.neighbours import rounds_of_period
 from edgesim.assembly.studied_scenario import StudiedScenario
-from edgesim.study.batteries import NAMED_NOTICES
+from edgesim.study.notices.batteries import NAMED_NOTICES
 
 _MANY = 3  # messages in a round from which on a notice is due
 

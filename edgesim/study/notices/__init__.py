@@ -1,0 +1,1 @@
+"""Notices before a run: what a scenario allows, and what its user may not have meant."""
