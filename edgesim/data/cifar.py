@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from edgesim.data.decoding import resized_samples
 from edgesim.data.errors import DataError
 from edgesim.data.images import Samples, Splits
-from edgesim.data.parquet import read_parquet_of
+from edgesim.data.parquet.parquet import read_parquet_of
 from edgesim.data.published import fetcher
 from edgesim.data.shape import DataShape
 from edgesim.data.source import NamedSource

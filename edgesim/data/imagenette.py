@@ -13,7 +13,7 @@ from pathlib import Path
 from edgesim.data.errors import DataError
 from edgesim.data.image_folder import read_image_folder
 from edgesim.data.images import Splits
-from edgesim.data.parquet import read_parquet_of
+from edgesim.data.parquet.parquet import read_parquet_of
 from edgesim.data.published import fetch_published
 from edgesim.data.shape import DataShape
 from edgesim.data.source import NamedSource

@@ -9,7 +9,7 @@ from html import escape
 from importlib.resources import files
 from typing import Any, TypeAlias
 
-from edgesim.report.figure import Figure, csv_text
+from edgesim.report.figures.figure import Figure, csv_text
 from edgesim.report.frames import Frame
 from edgesim.report.libraries import libraries
 from edgesim.study.tables.table import Table, is_heading

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from edgesim.report.comparison import spread
 from edgesim.report.departures import departure_notes
 from edgesim.report.errors import ReportError
+from edgesim.report.figures.comparison import spread
 from edgesim.report.provenance import unlike_code
 from edgesim.report.reported_run import ReportedRun
 from edgesim.report.run_settings import published_samples, trained_alike

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import floor
 from typing import Literal
 
-from edgesim.report.comparison import spread
+from edgesim.report.figures.comparison import spread
 from edgesim.report.reported_run import ReportedRun
 from edgesim.report.seeds import by_group, one_per_seed
 from edgesim.report.units import data_size, duration, energy, percent

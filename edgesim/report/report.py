@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from edgesim.report.breakdowns import (
+from edgesim.report.ends import device_table
+from edgesim.report.errors import ReportError
+from edgesim.report.figures.breakdowns import (
     bytes_figure,
     compute_figure,
     energy_figure,
@@ -15,13 +17,14 @@ from edgesim.report.breakdowns import (
     label_table,
     memory_figure,
 )
-from edgesim.report.comparison import groups_table
-from edgesim.report.curves import curve_figures
-from edgesim.report.ends import device_table
-from edgesim.report.errors import ReportError
-from edgesim.report.figure import Figure
+from edgesim.report.figures.comparison import groups_table
+from edgesim.report.figures.curves import curve_figures
+from edgesim.report.figures.figure import Figure
+from edgesim.report.figures.graph_figure import graph_figure
+from edgesim.report.figures.spending import charge_figure
+from edgesim.report.figures.time_figures import time_figures
+from edgesim.report.figures.training_loss import training_loss_figure
 from edgesim.report.frames import Frame
-from edgesim.report.graph_figure import graph_figure
 from edgesim.report.page import Notes, Part, Section, page
 from edgesim.report.paper import paper_table, required_paper_table
 from edgesim.report.provenance import provenance_table, unlike_code
@@ -29,10 +32,7 @@ from edgesim.report.reaching import reaching_tables
 from edgesim.report.reported_run import ReportedRun
 from edgesim.report.runs import check_comparable, load_runs
 from edgesim.report.seeds import repeated_seeds
-from edgesim.report.spending import charge_figure
 from edgesim.report.summary import device_rows, in_short, results_table, settings_table, turned
-from edgesim.report.time_figures import time_figures
-from edgesim.report.training_loss import training_loss_figure
 from edgesim.report.troubles import troubles
 from edgesim.storage.store import Store
 from edgesim.study.tables.table import Table

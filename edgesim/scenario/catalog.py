@@ -355,7 +355,7 @@ SOURCES = Catalog(
         "fashion_mnist": Shipped("edgesim.data.fashion_mnist:FASHION_MNIST"),
         "imagenette": Shipped("edgesim.data.imagenette:IMAGENETTE"),
         "image_folder": Shipped("edgesim.data.image_folder:IMAGE_FOLDER"),
-        "parquet": Shipped("edgesim.data.parquet:PARQUET"),
+        "parquet": Shipped("edgesim.data.parquet.parquet:PARQUET"),
     },
 )
 

@@ -16,10 +16,11 @@ import pytest
 from data_files import IMAGE_STRUCT, encode, load_dataset, random_images, write_idx, write_parquet
 from PIL import Image, ImageFile
 
-from edgesim.data import fashion_mnist, limits, parquet
+from edgesim.data import fashion_mnist, limits
 from edgesim.data.decoding import BYTES_PER_BLOCK, EncodedImage, decode_images, resize_images
 from edgesim.data.errors import DataError
-from edgesim.data.parquet_pages import largest_page_bytes, num_rows
+from edgesim.data.parquet import parquet
+from edgesim.data.parquet.parquet_pages import largest_page_bytes, num_rows
 
 SMALL = encode(random_images(np.random.default_rng(0), 8, 8, 3))
 

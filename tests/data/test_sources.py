@@ -12,7 +12,7 @@ from data_files import encode, load_dataset, random_images, write_parquet
 from edgesim.data import torchvision_compat
 from edgesim.data.errors import DataError
 from edgesim.data.images import LabelledImages, Splits, channel_statistics
-from edgesim.data.parquet import read_parquet
+from edgesim.data.parquet.parquet import read_parquet
 from edgesim.data.source import NamedSource
 from edgesim.data.sources import SOURCES
 

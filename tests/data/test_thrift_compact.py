@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from edgesim.data.thrift_compact import DEEPEST, CompactReader
+from edgesim.data.parquet.thrift_compact import DEEPEST, CompactReader
 
 # A field begins with a byte of its distance to the one before and its kind; integers are zigzag.
 EVERY_KIND = bytes(

@@ -188,7 +188,14 @@ PACKAGES = {
         ("tests/report",),
         tuple(
             f"edgesim/report/{name}.py"
-            for name in ("graph_figure", "layout", "libraries", "page", "provenance", "report")
+            for name in (
+                "figures/graph_figure",
+                "figures/layout",
+                "libraries",
+                "page",
+                "provenance",
+                "report",
+            )
         ),
         (
             r"\balt\.",

@@ -9,9 +9,9 @@ from reported_runs import train
 
 from edgesim.report.activity import away_name, segments, spans_of_rounds
 from edgesim.report.ends import device_table
+from edgesim.report.figures.time_figures import time_figures
 from edgesim.report.runs import load_runs
 from edgesim.report.summary import device_rows
-from edgesim.report.time_figures import time_figures
 from edgesim.report.troubles import troubles
 
 CYCLE = {"period_s": 1.0, "awake_s": 0.5}

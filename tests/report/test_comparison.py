@@ -9,10 +9,10 @@ import pytest
 from reported_runs import SCENARIO, content, table, train
 
 import edgesim
-from edgesim.report.comparison import groups_table, spread
-from edgesim.report.curves import curve_figures
 from edgesim.report.ends import device_table
 from edgesim.report.errors import ReportError
+from edgesim.report.figures.comparison import groups_table, spread
+from edgesim.report.figures.curves import curve_figures
 from edgesim.report.report import report_page, write_report
 from edgesim.report.run_settings import (
     _without_folders,

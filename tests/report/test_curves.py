@@ -9,10 +9,10 @@ import pytest
 import vl_convert
 from reported_runs import SCENARIO, train
 
-from edgesim.report import curves
-from edgesim.report.curves import curve_figures
 from edgesim.report.ends import device_table
-from edgesim.report.figure import csv_text
+from edgesim.report.figures import curves
+from edgesim.report.figures.curves import curve_figures
+from edgesim.report.figures.figure import csv_text
 from edgesim.report.runs import load_runs
 from edgesim.report.summary import in_short, results_table
 from edgesim.report.units import percent

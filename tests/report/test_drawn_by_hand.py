@@ -10,17 +10,17 @@ import pytest
 from hand_made_runs import evaluation, made, message, round_of, waiting_fleet
 
 from edgesim.hardware.duty_cycle import DutyCycle
-from edgesim.report.breakdowns import bytes_figure, energy_figure
-from edgesim.report.comparison import groups_table
-from edgesim.report.curves import curve_figures
 from edgesim.report.ends import device_table
 from edgesim.report.evaluated import test_samples as samples_of
-from edgesim.report.figure import rounded
+from edgesim.report.figures.breakdowns import bytes_figure, energy_figure
+from edgesim.report.figures.comparison import groups_table
+from edgesim.report.figures.curves import curve_figures
+from edgesim.report.figures.figure import rounded
+from edgesim.report.figures.spending import charge_figure
+from edgesim.report.figures.time_figures import _waits, rows_of, time_figures
+from edgesim.report.figures.training_loss import training_loss_figure
 from edgesim.report.holders import between_devices, waiting_for_devices
 from edgesim.report.paper import required_paper_table
-from edgesim.report.spending import charge_figure
-from edgesim.report.time_figures import _waits, rows_of, time_figures
-from edgesim.report.training_loss import training_loss_figure
 from edgesim.report.waiting import _Sleeps
 
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from edgesim.report.graph_figure import _edges, _of_whole_rounds
+from edgesim.report.figures.graph_figure import _edges, _of_whole_rounds
 
 
 def messages_of(rounds):

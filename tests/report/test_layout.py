@@ -6,7 +6,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from edgesim.report.layout import even_layout, spring_layout
+from edgesim.report.figures.layout import even_layout, spring_layout
 
 
 def distances(places):

@@ -10,7 +10,7 @@ import pytest
 from reported_runs import content, table, train
 
 import edgesim
-from edgesim.report.breakdowns import label_skew
+from edgesim.report.figures.breakdowns import label_skew
 from edgesim.report.report import report_page
 from edgesim.report.runs import load_runs
 

@@ -12,8 +12,8 @@ from reported_runs import SCENARIO, content, train
 from edgesim import cli
 from edgesim.errors import EdgesimError
 from edgesim.fleet import run as fleet_run
-from edgesim.report.curves import curve_figures
 from edgesim.report.ends import device_table
+from edgesim.report.figures.curves import curve_figures
 from edgesim.report.report import report_page, write_report
 from edgesim.report.runs import load_runs
 from edgesim.report.summary import in_short

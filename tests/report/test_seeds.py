@@ -10,9 +10,9 @@ from hand_made_runs import waiting_fleet
 from reported_runs import SCENARIO, train
 
 from edgesim.code_version import code_version
-from edgesim.report.comparison import groups_table
-from edgesim.report.curves import curve_figures
 from edgesim.report.ends import device_table
+from edgesim.report.figures.comparison import groups_table
+from edgesim.report.figures.curves import curve_figures
 from edgesim.report.paper import required_paper_table
 from edgesim.report.provenance import unlike_code
 from edgesim.report.report import report_page

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from edgesim.report import training_loss
+from edgesim.report.figures import training_loss
+from edgesim.report.figures.training_loss import training_loss_figure
 from edgesim.report.runs import load_runs
-from edgesim.report.training_loss import training_loss_figure
 
 
 def test_at_free_pace_a_point_is_of_a_span_of_virtual_time(free):

@@ -7,12 +7,12 @@ import re
 import pytest
 from hand_made_runs import evaluation, waiting_fleet
 
-from edgesim.report.breakdowns import bytes_figure, energy_figure
-from edgesim.report.curves import curve_figures
 from edgesim.report.ends import device_table
-from edgesim.report.spending import charge_figure
-from edgesim.report.time_figures import time_figures
-from edgesim.report.training_loss import training_loss_figure
+from edgesim.report.figures.breakdowns import bytes_figure, energy_figure
+from edgesim.report.figures.curves import curve_figures
+from edgesim.report.figures.spending import charge_figure
+from edgesim.report.figures.time_figures import time_figures
+from edgesim.report.figures.training_loss import training_loss_figure
 
 UNITS = {
     "milliseconds": 1e-3,

@@ -18,11 +18,11 @@ from edgesim.device.trainer import DivergedError
 from edgesim.fleet.run import run_scenario
 from edgesim.report.activity import away_between, segments, shares_over_time, spans_of_rounds
 from edgesim.report.ends import device_table, rounds_missed
-from edgesim.report.graph_figure import graph_figure
+from edgesim.report.figures.graph_figure import graph_figure
+from edgesim.report.figures.time_figures import time_figures
 from edgesim.report.report import report_page
 from edgesim.report.runs import load_runs
 from edgesim.report.summary import in_short
-from edgesim.report.time_figures import time_figures
 from edgesim.report.troubles import troubles
 from edgesim.report.waiting import pace_setters
 from edgesim.scenario import load_scenario

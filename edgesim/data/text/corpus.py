@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from edgesim.data.errors import DataError
-from edgesim.data.parquet_files import find_splits, reading
+from edgesim.data.parquet.parquet_files import find_splits, reading
 
 TEXT_COLUMNS = ("text", "sentence", "content")
 LABEL_COLUMNS = ("label", "labels", "class")

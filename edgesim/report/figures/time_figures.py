@@ -24,7 +24,7 @@ from edgesim.report.activity import (
     spans_of_rounds,
     windows,
 )
-from edgesim.report.figure import (
+from edgesim.report.figures.figure import (
     BLACK,
     BLUE,
     GREEN,

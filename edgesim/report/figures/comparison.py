@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from edgesim.report.figure import (
+from edgesim.report.figures.figure import (
     COLORS,
     Figure,
     View,

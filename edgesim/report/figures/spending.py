@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from edgesim.report.figure import COLORS, Figure, View, as_spec, channels, rounded, source
+from edgesim.report.figures.figure import COLORS, Figure, View, as_spec, channels, rounded, source
 from edgesim.report.reported_run import ReportedRun
 from edgesim.report.units import energy_axis, time_axis
 

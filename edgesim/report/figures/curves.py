@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from edgesim.report.comparison import compared_curves
 from edgesim.report.evaluated import ALL_SAMPLES, devices_evaluated, test_samples
 from edgesim.report.evaluations import (
     AVERAGED,
@@ -19,7 +18,8 @@ from edgesim.report.evaluations import (
     quantile_bands,
     with_extremes,
 )
-from edgesim.report.figure import (
+from edgesim.report.figures.comparison import compared_curves
+from edgesim.report.figures.figure import (
     BANDS,
     BLUE,
     GREEN,

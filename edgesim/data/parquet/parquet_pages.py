@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
-from edgesim.data.thrift_compact import CompactReader, Struct, Value
+from edgesim.data.parquet.thrift_compact import CompactReader, Struct, Value
 
 FOOTER_END = b"PAR1"
 HEADER_BYTES = (1 << 9, 1 << 16, 1 << 24)  # read at a time; statistics may make a header long

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgesim.data.errors import DataError
-from edgesim.data.parquet_files import reading
+from edgesim.data.parquet.parquet_files import reading
 
 
 class ParquetColumns(Mapping[str, NDArray[Any]]):

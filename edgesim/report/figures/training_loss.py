@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from edgesim.report.evaluations import MOST_LINES, quantile_bands
-from edgesim.report.figure import (
+from edgesim.report.figures.figure import (
     BANDS,
     BLUE,
     COLORS,

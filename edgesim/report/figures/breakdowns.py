@@ -11,7 +11,7 @@ from edgesim.assembly.equipment import device_profiles
 from edgesim.assembly.studied_scenario import studied_scenario
 from edgesim.costs.round_work import gossip_work
 from edgesim.errors import EdgesimError, count
-from edgesim.report.figure import (
+from edgesim.report.figures.figure import (
     BLACK,
     BLUE,
     COLORS,
@@ -26,9 +26,9 @@ from edgesim.report.figure import (
     rounded,
     source,
 )
+from edgesim.report.figures.time_figures import chosen_caption, device_axis, rows_of
 from edgesim.report.frames import Chart, Frame
 from edgesim.report.reported_run import ReportedRun
-from edgesim.report.time_figures import chosen_caption, device_axis, rows_of
 from edgesim.report.units import Axis, bytes_axis, count_axis, energy_axis, listed, percent
 from edgesim.scenario.own_parts import own_parts
 from edgesim.study.tables.units import with_unit

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import networkx as nx
 import numpy as np
 
-from edgesim.report.figure import (
+from edgesim.report.figures.figure import (
     BLACK,
     GREEN,
     GREY,
@@ -20,8 +20,8 @@ from edgesim.report.figure import (
     rounded,
     source,
 )
+from edgesim.report.figures.layout import Places, even_layout, spring_layout
 from edgesim.report.frames import Chart, Frame
-from edgesim.report.layout import Places, even_layout, spring_layout
 from edgesim.report.reported_run import ReportedRun
 from edgesim.report.units import duration
 

@@ -24,9 +24,9 @@ from edgesim.data.encoded import EncodedSplit, make_splits
 from edgesim.data.errors import DataError
 from edgesim.data.images import Splits, first_label_outside
 from edgesim.data.limits import GIB, MOST_MEMORY, memory_bytes
-from edgesim.data.parquet_columns import ParquetColumns
-from edgesim.data.parquet_files import find_splits, reading
-from edgesim.data.parquet_pages import largest_page_bytes, num_rows
+from edgesim.data.parquet.parquet_columns import ParquetColumns
+from edgesim.data.parquet.parquet_files import find_splits, reading
+from edgesim.data.parquet.parquet_pages import largest_page_bytes, num_rows
 from edgesim.data.source import FolderSource
 
 EXPECTS = "train*.parquet and test*.parquet (or validation*.parquet)"
