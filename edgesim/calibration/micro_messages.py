@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from edgesim.calibration.micro_networks import Sizes
-from edgesim.compression.compilation import load_compiled_code
 from edgesim.compression.compressors import Compressor, Identity, TopK
+from edgesim.compression.loading import load_compiled_code
 from edgesim.compression.wire import Message, decode, encode
 from edgesim.hardware.work import LayerTally
 from edgesim.learning.parameters import ParameterLayout

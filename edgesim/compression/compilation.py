@@ -12,10 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import numpy as np
-
-from edgesim.learning.parameters import ParameterLayout
-
 CALLS_IN_NUMPY = 256  # of a process, before compiled code is worth the time that its loading takes
 
 
@@ -46,15 +42,6 @@ def uncounted_calls() -> Iterator[None]:
         _usage.is_counted = True
 
 
-def load_compiled_code() -> None:
-    """Load the compiled code, or compile it, and use it from now on."""
-    from edgesim.compression.index_code import decode_indices, encode_indices
-    from edgesim.compression.selection import largest_per_tensor
-
+def use_compiled_code() -> None:
+    """Make compiled code due from now on."""
     _usage.calls_in_numpy = CALLS_IN_NUMPY
-    layout, counts = ParameterLayout.from_shapes([(3,), (5,)]), np.array([1, 2])
-    indices = largest_per_tensor(np.arange(8, dtype=np.uint32), counts, layout)
-    for array in (indices, counts):
-        array.setflags(write=False)  # as in payloads: numba compiles anew for read-only arrays
-    code = encode_indices(indices, counts, layout).tobytes()  # as it arrives: to be read alone
-    decode_indices(np.frombuffer(code, np.uint8), len(indices), layout)

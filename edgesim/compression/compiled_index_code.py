@@ -16,7 +16,7 @@ import numpy as np
 
 from edgesim.compiled import compiled
 from edgesim.compression.bits import Bytes
-from edgesim.compression.index_code import BITMAP, FIXED, RICE, Ints
+from edgesim.compression.index_modes import BITMAP, FIXED, RICE, Ints
 
 _LN_2 = math.log(2)
 

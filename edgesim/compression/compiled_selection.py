@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgesim.compiled import compiled
-from edgesim.compression import selection
-from edgesim.compression.selection import SAMPLE, SPARSE
+from edgesim.compression.key_sample import SAMPLE, SPARSE, sampled_rank
 
 Keys32 = NDArray[np.uint32]
 Ints = NDArray[np.int64]
@@ -24,7 +23,7 @@ Ints = NDArray[np.int64]
 _BYTES = (24, 16, 8, 0)  # shifts of the bytes of a key
 _HIGH_BYTES = (24, 16)
 
-_sampled_rank = compiled(selection.sampled_rank)
+_sampled_rank = compiled(sampled_rank)
 
 
 @compiled

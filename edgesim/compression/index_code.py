@@ -26,10 +26,8 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 from types import ModuleType
-from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from edgesim.compression.bits import (
     Bytes,
@@ -41,12 +39,10 @@ from edgesim.compression.bits import (
 )
 from edgesim.compression.compilation import is_compiled_code_due
 from edgesim.compression.errors import CompressionError, WireError
+from edgesim.compression.index_modes import BITMAP, FIXED, RICE, Ints
 from edgesim.compression.segments import Segments
 from edgesim.learning.parameters import ParameterLayout
 
-Ints: TypeAlias = NDArray[np.int64]
-
-BITMAP, FIXED, RICE = 0, 1, 2
 BLOCK = 8192  # entries that are worked on at a time: arrays of them stay in the cache
 
 _NOT_ASCENDING = "the positions of a payload do not ascend within the tensors of its counts"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import log, sqrt
+from math import log
 from typing import TypeAlias
 
 import numpy as np
@@ -10,14 +10,11 @@ from numpy.typing import NDArray
 
 from edgesim.compression.compilation import is_compiled_code_due
 from edgesim.compression.errors import CompressionError
+from edgesim.compression.key_sample import SAMPLE, SPARSE, sampled_rank
 from edgesim.compression.segments import Segments
 from edgesim.learning.parameters import ParameterLayout
 
 Keys: TypeAlias = NDArray[np.uint32 | np.uint64]
-
-SAMPLE = 2048  # keys of a tensor's sample, about
-SPARSE = 4  # a sample is of use where at most one of so many keys is taken
-_DEVIATIONS = 5  # standard deviations by which the sample may hold too few of the largest keys
 
 
 def kept_counts(keep: float, layout: ParameterLayout) -> NDArray[np.int64]:
@@ -100,15 +97,6 @@ def _nth_largest(keys: Keys, count: int) -> np.uint32 | np.uint64:
     rank = len(keys) - count
     nth: np.uint32 | np.uint64 = np.partition(keys, rank)[rank]
     return nth
-
-
-def sampled_rank(expected: float) -> int:
-    """Rank of a key of a sample that is nearly always below all of the largest keys.
-
-    Args:
-        expected: how many of the largest keys are in the sample, on average.
-    """
-    return int(expected + _DEVIATIONS * (1 + sqrt(expected)))
 
 
 def _without_last_ties(

@@ -1,4 +1,4 @@
-from edgesim.compression import compilation
+from edgesim.compression import compilation, loading
 
 
 def test_compiled_code_is_due_after_some_calls_or_when_it_is_asked_for(monkeypatch):
@@ -6,7 +6,7 @@ def test_compiled_code_is_due_after_some_calls_or_when_it_is_asked_for(monkeypat
     monkeypatch.setattr(compilation._usage, "calls_in_numpy", 0)
     assert [compilation.is_compiled_code_due() for _ in range(4)] == [False, False, True, True]
     monkeypatch.setattr(compilation._usage, "calls_in_numpy", 0)
-    compilation.load_compiled_code()
+    loading.load_compiled_code()
     assert compilation.is_compiled_code_due()
 
 

@@ -6,6 +6,6 @@ import numba  # noqa: F401
 import torch  # noqa: F401
 
 import edgesim.fleet.host.build  # noqa: F401
-from edgesim.compression.compilation import load_compiled_code
+from edgesim.compression.loading import load_compiled_code
 
 load_compiled_code()  # else each worker would load it, or compile it, and have it in its own memory

@@ -20,6 +20,7 @@ from llvmlite import ir
 from edgesim.compiled import compiled
 from edgesim.quant.kernels.arrays import Int64, UInt8
 from edgesim.quant.kernels.convolution.direct import write_sums
+from edgesim.quant.kernels.convolution.packing import pack
 from edgesim.quant.kernels.errors import KernelError
 from edgesim.quant.kernels.geometry import Plan, Tables
 from edgesim.quant.kernels.inner import inner
@@ -49,7 +50,6 @@ from edgesim.quant.kernels.products.amx import (
     store_tile,
     tile_sizes,
 )
-from edgesim.quant.kernels.products.packing import pack
 from edgesim.quant.kernels.products.tile import QUADS, STEP_BYTES
 from edgesim.quant.kernels.products.tile_sums import Factors, Outputs
 

@@ -21,6 +21,7 @@ from edgesim.quant.kernels.convolution import amx_tiles
 from edgesim.quant.kernels.convolution.amx_tiles import AmxTiles
 from edgesim.quant.kernels.convolution.depthwise import Depthwise
 from edgesim.quant.kernels.convolution.direct import Direct
+from edgesim.quant.kernels.convolution.packing import weights_in_memory_order
 from edgesim.quant.kernels.convolution.winograd import Winograd
 from edgesim.quant.kernels.errors import KernelError
 from edgesim.quant.kernels.geometry import (
@@ -32,7 +33,6 @@ from edgesim.quant.kernels.geometry import (
 from edgesim.quant.kernels.instructions import LANES
 from edgesim.quant.kernels.operands import Operands
 from edgesim.quant.kernels.products import amx, native
-from edgesim.quant.kernels.products.packing import weights_in_memory_order
 from edgesim.quant.kernels.products.tile import PAIRS, QUADS
 
 Method = Literal["direct", "direct_bytes", "depthwise", "winograd"]

@@ -10,12 +10,12 @@ import numpy as np
 
 from edgesim.compiled import compiled
 from edgesim.quant.kernels.arrays import Int32
+from edgesim.quant.kernels.convolution.packing import pack
 from edgesim.quant.kernels.geometry import Plan, Tables
 from edgesim.quant.kernels.inner import inner
 from edgesim.quant.kernels.instructions import LANES
 from edgesim.quant.kernels.operands import Operands, biases_of, scales_of, scratch_bytes
 from edgesim.quant.kernels.padded_image import fill_in
-from edgesim.quant.kernels.products.packing import pack
 from edgesim.quant.kernels.products.tile import STEP_BYTES
 from edgesim.quant.kernels.products.tile_sums import (
     Factors,

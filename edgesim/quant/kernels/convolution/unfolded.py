@@ -24,9 +24,9 @@ from edgesim.compiled import compiled
 from edgesim.quant.kernels.arrays import Float32, Int8, UInt8
 from edgesim.quant.kernels.checks import require
 from edgesim.quant.kernels.convolution.convolution import Convolution
+from edgesim.quant.kernels.convolution.packing import weights_in_memory_order
 from edgesim.quant.kernels.errors import KernelError
 from edgesim.quant.kernels.geometry import ConvolutionShape
-from edgesim.quant.kernels.products.packing import weights_in_memory_order
 
 Pair = tuple[int, int]
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from edgesim.compiled import compiled
 from edgesim.quant.kernels.arrays import Int8, Int16, Int32, Int64
+from edgesim.quant.kernels.convolution.packing import pack_panel
 from edgesim.quant.kernels.convolution.winograd_transforms import (
     POSITIONS,
     transform_image,
@@ -31,7 +32,6 @@ from edgesim.quant.kernels.inner import inner
 from edgesim.quant.kernels.instructions import LANES
 from edgesim.quant.kernels.operands import Operands, biases_of, scales_of, scratch_int16
 from edgesim.quant.kernels.padded_image import fill_in
-from edgesim.quant.kernels.products.packing import pack_panel
 from edgesim.quant.kernels.products.tile import PAIRS
 from edgesim.quant.kernels.products.tile_sums import Outputs, sum_rows
 
