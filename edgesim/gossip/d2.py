@@ -2,10 +2,15 @@
 
 Source: reference.md, section 13; Tang et al. 2018 (arXiv 1803.07068); `d2` of RelaySGD's code.
 
+As published x+ = W (x~ + c) and c+ = x+ - x~. So c takes up, and keeps, what rounding adds to x+ in
+each round: at a small learning rate all devices together would leave the optimum. Here c takes up
+the differences W v - v alone. The difference of two devices is the same number for both but for
+its sign, so that the sum of c over all devices stays zero.
+
 Symbols:
     x: model (u is 1 throughout)   x~: x after the local step   x+: after gossip
-    c: correction   eta: averaging rate   w_e: mixing weight of an edge
-    W: mixing matrix of the weights eta w_e
+    c: correction   v: x~ + c, which is sent   c+: c + sum_e eta w_e (v[e] - v)
+    eta: averaging rate   w_e: mixing weight of an edge   W: mixing matrix of the weights eta w_e
 """
 
 from __future__ import annotations
@@ -85,35 +90,32 @@ class D2:
     def send_(
         self, state: CorrectedState, out_edges: Sequence[OutEdge], rng: np.random.Generator
     ) -> list[Share]:
-        """Send v = x~ + c; set c = -x~ and x = (1 - eta (1 - w_self)) v."""
+        """Send v = x~ + c."""
         if not out_edges:
             return []
-        x, c = state.x, state.c
-        state.rescale_(c)
-        message = self.compressor.compress(c.add_(x), self.layout, rng)
-        v, leaving = c, self.averaging_rate * sum(edge.weight for edge in out_edges)
-        kept = v * (1 - leaving)
-        torch.neg(x, out=c)
-        x.copy_(kept)
+        state.rescale_(state.c)
+        message = self.compressor.compress(state.x + state.c, self.layout, rng)
         return [Share(edge.receiver, edge.weight, state.u, message) for edge in out_edges]
 
     def absorb_(self, state: CorrectedState, received: Sequence[Share]) -> None:
-        """Set x+ = x + sum_e eta w_e v; then c = x+ - x~, which is x+ - x + gamma d."""
+        """Set c = c + sum_e eta w_e (v[e] - v); then x+ = x~ + c."""
         if not received:
             return
+        x, c = state.x, state.c
+        v = x + c
         for share in received:
-            share.payload.add_to_(state.x, scale=self.averaging_rate * share.weight)
-        state.c.add_(state.x)
+            difference = share.payload.decode().sub_(v)
+            c.add_(difference.mul_(self.averaging_rate * share.weight))
+        x.add_(c)
 
     def work(self, out_degree: int, in_degree: int) -> Work:
         """Work of one round's gossip, as defined by `Algorithm.work`."""
         n, message = self.layout.numel, self.compressor.form(self.layout)
-        send = vector_work(n, ops=1, passes=3) + message.compress_work()  # v = x~ + c
-        send += vector_work(n, ops=1, passes=2) * 2  # x = (1 - ...) v, c = -x~
-        correct = vector_work(n, ops=1, passes=3)  # c += x+
-        absorb = message.add_times_work() * in_degree + correct * min(in_degree, 1)
-        return send * min(out_degree, 1) + absorb
+        add = vector_work(n, ops=1, passes=3)
+        send = add + message.compress_work()  # v = x~ + c
+        each = add + vector_work(n, ops=2, passes=3)  # v[e] - v; c += eta w_e (...)
+        return send * min(out_degree, 1) + each * in_degree + add * 2 * min(in_degree, 1)
 
     def buffers(self, out_degree: int, in_degree: int) -> Buffers:  # noqa: ARG002
-        """One vector, c, one message, and (1 - ...) v while c changes."""
-        return Buffers(kept=1, payloads=min(out_degree, 1), operands=1, models=0)
+        """One vector, c, one message; v and a difference to it."""
+        return Buffers(kept=1, payloads=min(out_degree, 1), operands=2, models=0)

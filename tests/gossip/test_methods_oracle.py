@@ -104,8 +104,8 @@ def test_beer(seed, keep):
     expected = oracle.beer(X, W, RATES, gradient, eta, C)
     fleet = assert_follows(algorithm, X, W, RATES, gradient, expected)
     p = np.stack([state.p.numpy() for state in fleet.states])
-    S = gossip_oracle.off_diagonal(W) @ p
-    np.testing.assert_allclose([state.S.numpy() for state in fleet.states], S, atol=TOLERANCE)
+    R = (W - np.eye(n)) @ p
+    np.testing.assert_allclose([state.R.numpy() for state in fleet.states], R, atol=TOLERANCE)
     for state in fleet.states:
         assert flat_vectors(state, D) / 2 - 1 == algorithm.buffers(2, 2).kept  # in float64
 
