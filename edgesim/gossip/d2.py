@@ -113,7 +113,7 @@ class D2:
         n, message = self.layout.numel, self.compressor.form(self.layout)
         add = vector_work(n, ops=1, passes=3)
         send = add + message.compress_work()  # v = x~ + c
-        each = add + vector_work(n, ops=2, passes=3)  # v[e] - v; c += eta w_e (...)
+        each = message.add_work() + vector_work(n, ops=2, passes=3)  # v[e] - v; c += eta w_e (...)
         return send * min(out_degree, 1) + each * in_degree + add * 2 * min(in_degree, 1)
 
     def buffers(self, out_degree: int, in_degree: int) -> Buffers:  # noqa: ARG002

@@ -16,6 +16,7 @@ from edgesim.costs.round_work import gossip_work
 from edgesim.gossip.beer import Beer
 from edgesim.gossip.choco import Choco
 from edgesim.gossip.choco_numerator import ChocoNumerator
+from edgesim.gossip.d2 import D2
 from edgesim.gossip.dcd import Dcd
 from edgesim.gossip.deep_squeeze import DeepSqueeze
 from edgesim.gossip.fixed_graph_choco import FixedGraphChoco
@@ -92,10 +93,12 @@ def test_gossip_counts_each_statement_of_its_algorithm(out_degree, in_degree):
     assert work(GradientPush) == pushed + ADD_SCALED * in_degree + DEBIAS
     step = subtract + ADD_SCALED * in_degree + ADD_SCALED + COMPRESS + ADD + vectors(0, 2)
     assert work(Dcd) == step * sends + ADD * in_degree
-    # s, c and x by old copies, x + c, s + c; then the difference of both vectors, and x's copy
-    tracked = subtract + ADD_SCALED * 4 + ADD * 2
+    # s, c and x by R, x + c, s + c; then the difference of both vectors, and x's copy
+    tracked = subtract + ADD_SCALED * 2 + ADD * 2
     tracked += (subtract + COMPRESS + ADD) * 2 + vectors(0, 2)
-    assert work(Beer) == tracked * sends + ADD_SCALED * 2 * in_degree
+    assert work(Beer) == tracked * sends + ADD_SCALED * 2 * (out_degree + in_degree)
+    corrected = (ADD + COMPRESS) * sends + (subtract + ADD_SCALED) * in_degree + ADD * 2 * hears
+    assert work(D2) == corrected
 
 
 def compressed_once(compressor):
