@@ -12,7 +12,7 @@ import networkx as nx
 from topologies.errors import TopologyError
 from topologies.files import LINK_FIGURES, check_link_names
 from topologies.graphs import check_number_of_links
-from topologies.mixing import column_stochastic, metropolis
+from topologies.mixing import column_stochastic, link_in_words, metropolis
 from topologies.schedules import Cycle, Schedule, Static, check_schedule
 
 GivenWeights: TypeAlias = Literal["column_stochastic", "metropolis", "edges"]
@@ -48,9 +48,9 @@ def given_schedule(
     numbers: dict[object, int] = {device: device for device in range(num_devices)}
     numbers |= {name: device for device, name in enumerate(names)}
     if isinstance(given, nx.Graph):
-        schedule: Schedule = Static(_weighted(given, numbers, weights, "the graph"))
+        schedule: Schedule = Static(_weighted(given, numbers, names, weights, "the graph"))
     else:
-        graphs = tuple(_all_weighted(given, numbers, weights))
+        graphs = tuple(_all_weighted(given, numbers, names, weights))
         _check_figures(graphs)
         schedule = Cycle(graphs, hold)
     check_schedule(schedule)
@@ -73,7 +73,7 @@ def graphs_in_words(given: Schedule) -> str:
 
 
 def _all_weighted(
-    given: object, numbers: Mapping[object, int], weights: GivenWeights
+    given: object, numbers: Mapping[object, int], names: Sequence[str], weights: GivenWeights
 ) -> Iterator[nx.DiGraph[int]]:
     if not isinstance(given, list | tuple):
         raise TopologyError(f"it is {type(given).__name__}; must be a graph of networkx, or a list")
@@ -83,7 +83,7 @@ def _all_weighted(
             raise TopologyError(f"graph {place} is {found}; must be a graph of networkx")
     check_number_of_links(sum(graph.number_of_edges() for graph in given))
     for place, graph in enumerate(given):
-        yield _weighted(graph, numbers, weights, f"graph {place}")
+        yield _weighted(graph, numbers, names, weights, f"graph {place}")
 
 
 def _check_figures(graphs: Sequence[nx.DiGraph[int]]) -> None:
@@ -94,16 +94,21 @@ def _check_figures(graphs: Sequence[nx.DiGraph[int]]) -> None:
             figures = tuple(attributes.get(name) for name in LINK_FIGURES)
             if known.setdefault((sender, receiver), figures) != figures:
                 raise TopologyError(
-                    f"graph {place}, edge {sender} -> {receiver}: its {', '.join(LINK_FIGURES)} "
+                    f"graph {place}, edge {link_in_words(graph, sender, receiver)}: its "
+                    f"{', '.join(LINK_FIGURES)} "
                     "differ from those in a graph before; they must be the same in all graphs"
                 )
 
 
 def _weighted(
-    given: nx.Graph[Any], numbers: Mapping[object, int], weights: GivenWeights, said: str
+    given: nx.Graph[Any],
+    numbers: Mapping[object, int],
+    names: Sequence[str],
+    weights: GivenWeights,
+    said: str,
 ) -> nx.DiGraph[int]:
     """The graph with its weights, frozen, of devices by number."""
-    graph = _numbered(given, numbers, said)
+    graph = _numbered(given, numbers, names, said)
     check_number_of_links(graph.number_of_edges())
     has_weights = any("weight" in attributes for _, _, attributes in graph.edges(data=True))
     if has_weights and weights != "edges":
@@ -119,8 +124,10 @@ def _weighted(
         raise TopologyError(f"{said}: {error}") from error
 
 
-def _numbered(given: nx.Graph[Any], numbers: Mapping[object, int], said: str) -> nx.DiGraph[int]:
-    """Copy whose nodes are 0 to n - 1, without attributes of their own."""
+def _numbered(
+    given: nx.Graph[Any], numbers: Mapping[object, int], names: Sequence[str], said: str
+) -> nx.DiGraph[int]:
+    """Copy whose nodes are 0 to n - 1, with the devices' names, if any, as their attribute."""
     if given.is_multigraph():
         raise TopologyError(
             f"{said} is a {type(given).__name__}; make it a Graph or DiGraph, whose edges may have "
@@ -129,7 +136,7 @@ def _numbered(given: nx.Graph[Any], numbers: Mapping[object, int], said: str) ->
     num_devices = max(numbers.values()) + 1
     odd = [node for node in given if node not in numbers]
     there = {numbers[node] for node in given if node in numbers}
-    lacking = [device for device in range(num_devices) if device not in there]
+    lacking = [(names or range(num_devices))[i] for i in range(num_devices) if i not in there]
     if odd or lacking or len(there) < len(given):
         which = f"nodes {_listed(odd)}" if odd else f"no nodes {_listed(lacking)}"
         if not odd and not lacking:
@@ -144,6 +151,8 @@ def _numbered(given: nx.Graph[Any], numbers: Mapping[object, int], said: str) ->
         )
     graph: nx.DiGraph[int] = nx.DiGraph()
     graph.add_nodes_from(range(num_devices))
+    for device, name in enumerate(names):
+        graph.nodes[device]["name"] = name
     directed = given if given.is_directed() else given.to_directed(as_view=True)
     for source, target, attributes in directed.edges(data=True):
         where = f"{said}, edge {source} -> {target}"
@@ -169,15 +178,15 @@ def _checked(attributes: Mapping[str, Any], where: str) -> dict[str, object]:
 def _with_own_weights(graph: nx.DiGraph[int]) -> nx.DiGraph[int]:
     """Frozen; `Static` and `Cycle` check how much a device gives away in all."""
     for sender, receiver, attributes in graph.edges(data=True):
+        link = link_in_words(graph, sender, receiver)
         if attributes.get("multiplicity", 1) != 1:
             raise TopologyError(
-                f"the edge {sender} -> {receiver} has a multiplicity, which weights: edges would "
+                f"the edge {link} has a multiplicity, which weights: edges would "
                 "ignore; give it in the weight"
             )
         if not 0 < attributes.get("weight", 0) <= 1:
             raise TopologyError(
-                f"the weight of {sender} -> {receiver} is {attributes.get('weight')}; must be "
-                "above 0 and at most 1"
+                f"the weight of {link} is {attributes.get('weight')}; must be above 0 and at most 1"
             )
     nx.freeze(graph)
     return graph

@@ -60,7 +60,7 @@ def metropolis(graph: nx.DiGraph[int]) -> nx.DiGraph[int]:
         multiplicity = attributes.get("multiplicity", 1)
         way_back = graph.get_edge_data(receiver, sender)
         if way_back is None or way_back.get("multiplicity", 1) != multiplicity:
-            link = " -> ".join(str(graph.nodes[end].get("name", end)) for end in (sender, receiver))
+            link = link_in_words(graph, sender, receiver)
             raise TopologyError(
                 f"metropolis weights need every link in both directions alike, and {link} has no "
                 "such way back; add it (a line of a list is one direction), or use weights: "
@@ -69,6 +69,17 @@ def metropolis(graph: nx.DiGraph[int]) -> nx.DiGraph[int]:
         attributes["weight"] = multiplicity / (1 + max(links[sender], links[receiver]))
     nx.freeze(weighted)
     return weighted
+
+
+def device_in_words(graph: nx.DiGraph[int], device: int) -> str:
+    """A device in a message: its number, and its name if the graph has names."""
+    name = graph.nodes[device].get("name")
+    return f"device {device}" if name is None else f"device {device} ({name})"
+
+
+def link_in_words(graph: nx.DiGraph[int], sender: int, receiver: int) -> str:
+    """A link in a message, by the names of its ends if the graph has names."""
+    return " -> ".join(str(graph.nodes[end].get("name", end)) for end in (sender, receiver))
 
 
 def check_weights(weights: str) -> None:
@@ -92,12 +103,13 @@ def check_weighted(weighted: nx.DiGraph[int]) -> None:
         weights = [weighted.edges[edge].get("weight", 0.0) for edge in weighted.out_edges(sender)]
         if not all(isfinite(weight) and weight > 0 for weight in weights):
             raise TopologyError(
-                f"device {sender} has a link without a positive weight; "
+                f"{device_in_words(weighted, sender)} has a link without a positive weight; "
                 f"apply column_stochastic or metropolis to the graph"
             )
         if sum(weights) > 1 + _ROUNDING:
             raise TopologyError(
-                f"device {sender} gives away {sum(weights):g} of its mass; must be at most 1"
+                f"{device_in_words(weighted, sender)} gives away {sum(weights):g} of its mass; "
+                "must be at most 1"
             )
 
 
@@ -181,10 +193,12 @@ def _links_by_sender(graph: nx.DiGraph[int]) -> dict[int, int]:
     links = dict.fromkeys(graph, 0)
     for sender, receiver, multiplicity in graph.edges(data="multiplicity", default=1):
         if sender == receiver:
-            raise TopologyError(f"device {sender} sends to itself; remove that link")
+            device = device_in_words(graph, sender)
+            raise TopologyError(f"{device} sends to itself; remove that link")
         if not isinstance(multiplicity, int) or multiplicity < 1:
             raise TopologyError(
-                f"link {sender} -> {receiver}: multiplicity is {multiplicity!r}; must be a count"
+                f"link {link_in_words(graph, sender, receiver)}: multiplicity is "
+                f"{multiplicity!r}; must be a count"
             )
         links[sender] += multiplicity
     return links

@@ -80,6 +80,11 @@ class ContactTrace:
         """Number of rounds of the trace; its last contact ends in the last of them."""
         return max(changes[-1] for changes in self.contacts.values())
 
+    @cached_property
+    def first_round(self) -> int:
+        """The round in which the first contact begins."""
+        return min(changes[0] for changes in self.contacts.values())
+
     @property
     def hold(self) -> int:
         """One round."""

@@ -21,7 +21,7 @@ from edgesim.assembly.parts.own_model import make_own_model
 from edgesim.assembly.parts.own_parts import make_part, needs
 from edgesim.assembly.parts.own_topology import own_schedule
 from edgesim.data.arrays import image_remedy
-from edgesim.errors import ScenarioError
+from edgesim.errors import ScenarioError, count
 from edgesim.learning.accelerator import (
     Accelerator,
     choose_accelerator,
@@ -47,6 +47,7 @@ from edgesim.scenario.topology import OtherTopology
 from edgesim.streams import StreamPurpose, torch_seed
 from topologies import (
     EVERYONE,
+    ContactTrace,
     Intermittent,
     OtherDevicesError,
     Schedule,
@@ -55,6 +56,7 @@ from topologies import (
     build_schedule,
     check_schedule,
     device_attributes,
+    with_everyone,
 )
 
 
@@ -198,6 +200,8 @@ def check_length(scenario: Scenario, schedule: Schedule, num_rounds: int | None)
         return
     if in_rounds and num_rounds is not None:
         _check_everyone_comes(scenario, num_rounds)
+    if num_rounds is not None:
+        _check_first_contact(schedule, num_rounds)
     try:
         check_schedule(schedule, num_rounds)
     except TopologyError as error:
@@ -205,6 +209,18 @@ def check_length(scenario: Scenario, schedule: Schedule, num_rounds: int | None)
         if schedule.exchange_every > 1:
             key = "gossip.local_steps"
         raise ScenarioError(f"{key}: {error}") from error
+
+
+def _check_first_contact(schedule: Schedule, num_rounds: int) -> None:
+    """Refuse a trace whose first contact comes after the training, as of Unix times."""
+    trace = with_everyone(schedule)
+    if isinstance(trace, ContactTrace) and trace.first_round >= num_rounds:
+        first_s = trace.first_round * trace.seconds_per_round
+        raise ScenarioError(
+            f"topology.path: the first contact comes after {count(trace.first_round, 'round')} "
+            f"({first_s:g} s), and the training has {count(num_rounds, 'round')}; times count from "
+            "0: subtract that of the first contact from all, or train for more rounds"
+        )
 
 
 def _check_everyone_comes(scenario: Scenario, num_rounds: int) -> None:

@@ -98,12 +98,12 @@ def prepare(
     check_hardware(scenario, schedule)
     _check_augmentation(scenario, dataset)
     start = start or _start_values(scenario)
-    (model, of_task), batch = _check_model(scenario, dataset, start), example_batch(dataset)
+    (model, of_model), batch = _check_model(scenario, dataset, start), example_batch(dataset)
     _check_statistics(scenario, model, batch)
     _check_small_batch(scenario, dataset, model, [len(i) for i in indices], training.num_rounds)
     _check_small_evaluation(scenario, dataset, model, [len(i) for i in own_tests])
     num_epochs = ceil(training.num_rounds / training.rounds_per_epoch)
-    own_notices = of_task + rehearse(scenario, schedule, model, batch, num_epochs)
+    own_notices = of_model + rehearse(scenario, schedule, model, batch, num_epochs)
     notices = own_notices + notices_of_skew(scenario, dataset, indices)
     notices += notices_of_owners(scenario, dataset, own_tests)
     if start is not None:
@@ -210,7 +210,7 @@ def _start_values(scenario: Scenario) -> StartValues | None:
 def _check_model(
     scenario: Scenario, dataset: Dataset | ArrayDataset, start: StartValues | None
 ) -> tuple[FlatModel, tuple[str, ...]]:
-    """The initial model, after a check that it takes the inputs, and notices of the task.
+    """The initial model, after a check that it takes the inputs, and notices of it and the task.
 
     Raises:
         ScenarioError: it can't, or it is one's own and can't be trained repeatably.
@@ -232,7 +232,7 @@ def _check_model(
     if isinstance(section.name, OwnPart):
         # Other tasks have outputs of other shapes, which they check themselves.
         num_classes = dataset.num_classes if _is_classification(scenario) else None
-        check_own_model(model, *example_batch(dataset), num_classes)
+        notices += check_own_model(model, *example_batch(dataset), num_classes)
     return model, notices
 
 

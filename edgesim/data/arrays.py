@@ -241,7 +241,8 @@ def _numbers(where: str, array: NDArray[Any], remedy: str) -> NDArray[Any]:
         raise DataError(
             f"{where}: the type is {array.dtype}; give whole numbers or floats, as by {remedy}"
         )
-    numbers = np.ascontiguousarray(array, dtype=np.float32)
+    with np.errstate(over="ignore"):  # what becomes infinite is refused
+        numbers = np.ascontiguousarray(array, dtype=np.float32)
     if not np.isfinite(numbers).all():
         place = tuple(map(int, np.argwhere(~np.isfinite(numbers))[0]))
         raise DataError(f"{where}: the value at {place} is not finite in float32; remove it")

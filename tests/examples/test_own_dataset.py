@@ -157,6 +157,7 @@ class Data:
     ("change", "column", "said"),
     [
         ("inputs[3, 1] = np.nan", "targets", r"value at \(3, 1\) is not finite"),
+        ("inputs[3, 1] = 1e300", "targets", r"value at \(3, 1\) is not finite in float32"),
         ("targets = targets[:5]", "targets", "must have one target for each input"),
         ("targets = targets - 1", "targets", "whole numbers are classes"),
         ("inputs = inputs.astype(str)", "targets", "the type is <U32; give whole numb"),

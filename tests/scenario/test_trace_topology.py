@@ -58,6 +58,28 @@ def test_a_trace_that_does_not_fit_the_fleet_is_refused(
     assert "\n" not in message
 
 
+@pytest.mark.parametrize("churn", [False, True])
+def test_of_a_trace_that_begins_after_the_training_the_first_contact_is_told(
+    tmp_path: Path, *, churn: bool
+):
+    override = f"fleet.churn={'{leaves: [{device: 3, round: 5}]}' if churn else 'null'}"
+    scenario = scenario_of(tmp_path, "", override, "training.rounds=8")
+    (tmp_path / "contacts.csv").write_text(
+        "\n".join(
+            f"{'time' if k == 0 else 1700000000 + k},{line.partition(',')[2]}"
+            for k, line in enumerate(RING.splitlines())
+        )
+    )
+    with pytest.raises(ScenarioError) as refusal:
+        make_schedule(scenario)
+    message = str(refusal.value)
+    assert (
+        "the first contact comes after 170,000,000 rounds (1.7e+09 s), and the training" in message
+    )
+    assert "times count from 0: subtract that of the first contact" in message
+    assert "\n" not in message
+
+
 @pytest.mark.parametrize(
     ("topology", "error"),
     [

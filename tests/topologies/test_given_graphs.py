@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import networkx as nx
 import numpy as np
 import pytest
@@ -82,6 +84,10 @@ def weighted(weight):
     return graph
 
 
+def given_away(weight):
+    return nx.from_numpy_array(weight * (1 - np.eye(3)))
+
+
 def of_edge(**attributes):
     graph = triangle()
     graph.edges[0, 1].update(attributes)
@@ -101,19 +107,19 @@ def of_node(**attributes):
         ([], {}, "a cycle of no graphs"),
         ([triangle(), "x"], {}, "graph 1 is str; must be a graph of networkx"),
         (nx.path_graph(4), {}, r"the graph has nodes 3; its nodes must be 0 to 2, or the"),
-        (nx.path_graph(2), {}, "the graph has no nodes 2; its nodes must be 0 to 2"),
+        (nx.path_graph(2), {}, "the graph has no nodes 'z'; its nodes must be 0 to 2"),
         (nx.Graph([("a", 1), (1, 2), (2, 0)]), {}, "the graph has nodes 'a'"),
         (nx.Graph([("x", 1), (1, 2), (2, 0)]), {}, "devices both by number and by name"),
-        ([nx.Graph([(0, 1)])], {}, "graph 0 has no nodes 2"),
+        ([nx.Graph([(0, 1)])], {}, "graph 0 has no nodes 'z'"),
         (nx.MultiGraph([(0, 1), (1, 2)]), {}, "the graph is a MultiGraph; make it a Graph or DiG"),
         (nx.DiGraph([(0, 1), (1, 2)]), {}, "not strongly connected"),
-        (nx.DiGraph([(0, 1), (1, 2), (2, 0), (1, 1)]), {}, "device 1 sends to itself"),
+        (nx.DiGraph([(0, 1), (1, 2), (2, 0), (1, 1)]), {}, "sends to itself"),
         (triangle(), {"weights": "metropolis"}, "metropolis weights need every link in both"),
-        (triangle(), {"weights": "edges"}, "the weight of 0 -> 1 is None; must be above 0"),
-        (weighted(1.5), {"weights": "edges"}, "the weight of 0 -> 1 is 1.5; must be above 0"),
+        (triangle(), {"weights": "edges"}, "the weight of x -> y is None; must be above 0"),
+        (weighted(1.5), {"weights": "edges"}, "the weight of x -> y is 1.5; must be above 0"),
         (weighted(0.5), {}, "edges with a weight, which weights: column_stochastic would replace"),
         (weighted("x"), {}, "edge 0 -> 1: weight is 'x'; must be a number"),
-        ([of_edge(latency_ms=3), triangle()], {}, "graph 1, edge 0 -> 1: its bandwidth_mbps, lat"),
+        ([of_edge(latency_ms=3), triangle()], {}, "graph 1, edge x -> y: its bandwidth_mbps, lat"),
         (of_node(profile="gap9"), {}, "the graph gives a profile to the nodes 0, which would be"),
         (of_edge(latency=3), {}, "edge 0 -> 1: links have no attribute 'latency'; did you mean"),
         (of_edge(loss=True), {}, "edge 0 -> 1: loss is True; must be a number"),
@@ -126,9 +132,29 @@ def test_what_is_no_graph_of_the_fleet_is_refused(given, options, said):
         given_schedule(given, 3, ("x", "y", "z"), **options)
 
 
+@pytest.mark.parametrize(
+    ("given", "options", "said"),
+    [
+        (nx.path_graph(2), {}, "the graph has no nodes 'z'"),
+        (nx.DiGraph([(0, 1), (1, 2)]), {}, "nothing that devices 1 (y), 2 (z) sends can reach "),
+        (nx.DiGraph([(0, 1), (1, 2), (2, 0), (1, 1)]), {}, "device 1 (y) sends to itself"),
+        (
+            nx.DiGraph([(0, 1), (1, 2), (2, 0)]),
+            {"weights": "metropolis"},
+            "and x -> y has no such way back",
+        ),
+        (triangle(), {"weights": "edges"}, "the weight of x -> y is None"),
+        (given_away(0.6), {"weights": "edges"}, "device 0 (x) gives away 1.2 of its mass"),
+        ([of_edge(latency_ms=3), triangle()], {}, "graph 1, edge x -> y: its bandwidth_mbps"),
+    ],
+)
+def test_devices_that_have_names_are_told_by_them(given, options, said):
+    with pytest.raises(TopologyError, match=re.escape(said)):
+        given_schedule(given, 3, ("x", "y", "z"), **options)
+
+
 def test_a_device_gives_away_no_more_than_it_has():
-    graph = nx.complete_graph(3)
-    nx.set_edge_attributes(graph, 0.6, "weight")
+    graph = given_away(0.6)
     with pytest.raises(TopologyError, match=r"device 0 gives away 1\.2 of its mass"):
         given_schedule(graph, 3, weights="edges")
 

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from edgesim.assembly.parts.model_gradients import notices_of_gradients
 from edgesim.assembly.parts.own_errors import failure, key_of, place_of, with_frames
 from edgesim.assembly.parts.own_parts import make_part
 from edgesim.costs.errors import CostError
@@ -95,7 +96,7 @@ def example_batch(
 
 def check_own_model(
     flat: FlatModel, inputs: Tensor, targets: Tensor, num_classes: int | None
-) -> None:
+) -> tuple[str, ...]:
     """Refuse a model whose step does not depend only on parameters, buffers, batch and seed.
 
     The check looks at the outputs of a batch. Then it takes a step, a step on other inputs, and the
@@ -106,6 +107,9 @@ def check_own_model(
         inputs: a batch of at least two samples.
         targets: of these.
         num_classes: entries that the output of a sample must have; None: the task says.
+
+    Returns:
+        A notice of parameters that no gradient reaches, if there are any.
 
     Raises:
         ScenarioError: the outputs can't be used, or the step differs, fails, or has work that can't
@@ -153,7 +157,8 @@ def check_own_model(
                 f"{step}{needed}: {type(error).__name__}: {error}"
             )
         raise with_frames(ScenarioError(said), error) from error
-    if not (isfinite(first[0]) and np.isfinite(np.frombuffer(first[1], np.float32)).all()):
+    gradient = torch.frombuffer(bytearray(first[1]), dtype=torch.float32)
+    if not (isfinite(first[0]) and torch.isfinite(gradient).all()):
         raise ScenarioError(
             f"{_KEY}: {name} gives finite outputs, but their loss or its gradient is not finite "
             "(nan or inf); look for a root or a norm of 0, whose gradient is infinite, and at "
@@ -164,7 +169,9 @@ def check_own_model(
             f"{_KEY}: {name} gives another step from the same parameters, batch and seed; keep "
             "state in registered float32 buffers, and draw from torch's global generator alone"
         )
+    notices = notices_of_gradients(name, flat, inputs, gradient)
     flat.load_(parameters, buffers)
+    return notices
 
 
 def check_statistics(
