@@ -26,12 +26,11 @@ from edgesim.assembly.studied_scenario import StudiedScenario
 from edgesim.hardware.timeline import Hardware
 from edgesim.study.rounds import steady_state
 from edgesim.study.rounds.critical_path import Limit
+from edgesim.study.rounds.round_ends import ends_of, without_absences
 from edgesim.study.rounds.steady_state import (
     DeviceCycle,
     SteadyState,
-    ends_of,
     longest_sleep_cycle_s,
-    without_absences,
 )
 
 # What each device does more in the longer one of two trainings, unless that takes too many events.

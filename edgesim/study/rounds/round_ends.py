@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from edgesim.hardware.awake_times import AwakeTimes
 from edgesim.hardware.duty_cycle import DutyCycle
+from edgesim.hardware.timeline import Hardware
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,3 +39,25 @@ class RoundEnds:
         if self.sleep.is_sleepless:
             return last_s + later * period_s
         return self.sleep.after(last_s, later * awake_s)
+
+
+def ends_of(
+    first_s: Sequence[Sequence[float]], hardware: Sequence[Hardware]
+) -> dict[int, RoundEnds]:
+    """When devices with a battery end their rounds.
+
+    Args:
+        first_s: ends of the first rounds of each device, by its clock.
+        hardware: of each device.
+    """
+    return {
+        device: RoundEnds(first_s[device], without_absences(own))
+        for device, own in enumerate(hardware)
+        if own.profile.battery_j is not None
+    }
+
+
+def without_absences(hardware: Hardware) -> DutyCycle:
+    """Duty cycle of a device without its absences; in the steady state all devices are there."""
+    cycle = hardware.duty_cycle
+    return cycle.cycle if isinstance(cycle, AwakeTimes) else cycle

@@ -17,12 +17,10 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 
-from edgesim.hardware.awake_times import AwakeTimes
-from edgesim.hardware.duty_cycle import DutyCycle
 from edgesim.hardware.timeline import NOBODY, Hardware, Stamp, Timeline
 from edgesim.hardware.work import Work
 from edgesim.study.rounds.critical_path import Event, Limit, limits_of
-from edgesim.study.rounds.round_ends import RoundEnds
+from edgesim.study.rounds.round_ends import RoundEnds, ends_of, without_absences
 from topologies import Schedule, first_exchange, with_everyone
 
 _LEAST_WARM_UP = 20  # exchanges
@@ -239,28 +237,6 @@ def longest_sleep_cycle_s(hardware: Sequence[Hardware]) -> float:
     """Period of the longest duty cycle of devices without absences; 0 where nobody sleeps."""
     cycles = map(without_absences, hardware)
     return max((cycle.period_s for cycle in cycles if not cycle.is_sleepless), default=0.0)
-
-
-def ends_of(
-    first_s: Sequence[Sequence[float]], hardware: Sequence[Hardware]
-) -> dict[int, RoundEnds]:
-    """When devices with a battery end their rounds.
-
-    Args:
-        first_s: ends of the first rounds of each device, by its clock.
-        hardware: of each device.
-    """
-    return {
-        device: RoundEnds(first_s[device], without_absences(own))
-        for device, own in enumerate(hardware)
-        if own.profile.battery_j is not None
-    }
-
-
-def without_absences(hardware: Hardware) -> DutyCycle:
-    """Duty cycle of a device without its absences; in the steady state all devices are there."""
-    cycle = hardware.duty_cycle
-    return cycle.cycle if isinstance(cycle, AwakeTimes) else cycle
 
 
 @dataclass(frozen=True, slots=True)
