@@ -182,13 +182,17 @@ class FreeClocks:
 
 
 def step_work(studied: StudiedScenario) -> Work:
-    """Work of a device's step, without gossip."""
+    """Work of a device's step on a full batch, without gossip."""
     optimizer = studied.optimizer.work(studied.model.num_trainable)
     return studied.model.step_work.total + optimizer
 
 
 def clocks_of(
-    studied: StudiedScenario, hardware: Sequence[Hardware], schedule: Schedule
+    studied: StudiedScenario,
+    hardware: Sequence[Hardware],
+    schedule: Schedule,
+    *,
+    has_full_batches: bool = False,
 ) -> FreeClocks:
     """Clocks of devices that train and gossip as a scenario says.
 
@@ -196,9 +200,14 @@ def clocks_of(
         studied: the scenario and what its devices compute.
         hardware: of each device of the scenario, or of the smaller fleet of a search.
         schedule: of their graphs.
+        has_full_batches: whether all batches count as full, also those of known shards.
     """
     own, seed = studied.algorithm, studied.scenario.seed
-    step = step_work(studied)
+    if has_full_batches:
+        steps = [step_work(studied)] * len(hardware)
+    else:
+        optimizer = studied.optimizer.work(studied.model.num_trainable)
+        steps = [step.total + optimizer for step in studied.steps]
 
     @cache  # by numbers of messages alone; the shared cache compares whole algorithms
     def gossip(sent: int, taken: int) -> Work:
@@ -207,7 +216,7 @@ def clocks_of(
     return FreeClocks(
         hardware,
         schedule,
-        step_work=lambda _: step,
+        step_work=steps.__getitem__,
         gossip_work=gossip,
         message_bytes=random_message_bytes(own, stream(seed, StreamPurpose.COMPRESS)),
         seed=seed,

@@ -36,8 +36,23 @@ def can_resize_images(section: DataSection) -> bool:
     return not isinstance(section.source, OwnPart)
 
 
-def data_shape(section: DataSection) -> DataShape:
+def data_to_read(section: DataSection) -> Dataset | ArrayDataset | None:
+    """The dataset of a scenario, if it must be read for its sizes; None if they are published.
+
+    Raises:
+        ScenarioError, DataError: it can't be opened.
+    """
+    source = None if isinstance(section.source, OwnPart) else SOURCES[section.source]
+    is_published = source is not None and source.published_shape is not None
+    return None if is_published else open_data(section)
+
+
+def data_shape(section: DataSection, dataset: Dataset | ArrayDataset | None = None) -> DataShape:
     """Sizes of a scenario's data: published sizes, or sizes read from a user's own files.
+
+    Args:
+        section: of the scenario.
+        dataset: by `data_to_read`, if it was opened before.
 
     Raises:
         DataError: the user's files can't be read, photographs have no size, or more samples are
@@ -46,7 +61,7 @@ def data_shape(section: DataSection) -> DataShape:
     side = section.image_size
     source = None if isinstance(section.source, OwnPart) else SOURCES[section.source]
     if source is None or source.published_shape is None:
-        known = DataShape.of(open_data(section))
+        known = DataShape.of(open_data(section) if dataset is None else dataset)
     else:
         known = source.published_shape
     if source is not None and source.sizes_differ and side is None:

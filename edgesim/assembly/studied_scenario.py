@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import ceil
+from statistics import fmean
 from typing import Any
 
+from edgesim.assembly.batch_sizes import fill_of, mean_steps, shard_sizes, smaller_batch
 from edgesim.assembly.build import (
     PLAIN,
     check_length,
@@ -16,7 +18,7 @@ from edgesim.assembly.build import (
 )
 from edgesim.assembly.equipment import check_hardware
 from edgesim.assembly.gossip import make_algorithm, rounds_of_epoch, with_some_rate
-from edgesim.assembly.known_data import can_resize_images, data_shape
+from edgesim.assembly.known_data import can_resize_images, data_shape, data_to_read
 from edgesim.assembly.optimization import make_optimizer
 from edgesim.assembly.parts.own_errors import own_code
 from edgesim.assembly.parts.own_model import measured_form
@@ -24,6 +26,7 @@ from edgesim.assembly.planned_leaves import check_leaves
 from edgesim.assembly.rehearsal.rehearsal import check_declarations
 from edgesim.assembly.training_plan import check_rounds, plan_of_epochs
 from edgesim.costs.closed_form import closed_form
+from edgesim.costs.layer_work import StepWork
 from edgesim.costs.measured_model import MeasuredModel
 from edgesim.costs.memory import CountedModel
 from edgesim.costs.model_form import ModelForm
@@ -41,7 +44,7 @@ from edgesim.models.layers import FullPrecision, Layers
 from edgesim.quant.arithmetic import Gate
 from edgesim.quant.backends import BackendName
 from edgesim.quant.settings import QuantizationSettings
-from edgesim.scenario.data import FilePartition, LabelSkewPartition
+from edgesim.scenario.data import LabelSkewPartition
 from edgesim.scenario.own_parts import OwnPart
 from edgesim.scenario.schema import Scenario
 from topologies import Schedule
@@ -66,6 +69,9 @@ class StudiedScenario:
         num_rounds: of the whole training, counted from the published number of samples.
         rounds_per_epoch: rounds in which the fleet sees about as many samples as it holds.
         batch_fill: mean samples of a batch, of a full one: an epoch's last batch may be smaller.
+        shard_sizes: training samples of each device, where a file or the owners of data say them
+            and were read; else None, and shards are taken to be alike.
+        smaller_model: as `model`, on a smaller batch (batch_sizes.py); None without sizes.
     """
 
     scenario: Scenario
@@ -77,6 +83,20 @@ class StudiedScenario:
     num_rounds: int
     rounds_per_epoch: int
     batch_fill: float
+    shard_sizes: tuple[int, ...] | None = None
+    smaller_model: CountedModel | None = None
+
+    @property
+    def steps(self) -> tuple[StepWork, ...]:
+        """Work of a step of each device: on its mean batch where sizes are known, else a full one.
+
+        Without the optimizer.
+        """
+        full = self.model.step_work
+        if self.shard_sizes is None or self.smaller_model is None:
+            return (full,) * self.schedule.num_devices
+        smaller, batch_size = self.smaller_model.step_work, self.scenario.data.batch_size
+        return mean_steps(full, smaller, self.shard_sizes, batch_size)
 
 
 @own_code("while its costs are counted")
@@ -94,7 +114,8 @@ def studied_scenario(
         ScenarioError: the model can't take the images, or the graph can't work.
         DataError: the images' size is not known.
     """
-    shape = shape or data_shape(scenario.data)
+    dataset = data_to_read(scenario.data) if shape is None else None
+    shape = shape or data_shape(scenario.data, dataset)
     layers = make_layers(scenario, PLAIN)
     num_devices, batch_size = scenario.fleet.num_devices, scenario.data.batch_size
     if num_devices > shape.num_train:
@@ -106,7 +127,8 @@ def studied_scenario(
     if schedule is None:
         scenario, schedule = name_devices(scenario)
         check_hardware(scenario, schedule)
-    shard = _mean_shard(scenario, shape.num_train)
+    sizes = shard_sizes(scenario, shape.num_train, dataset)
+    shard = _mean_shard(scenario, shape.num_train) if sizes is None else fmean(sizes)
     rounds_per_epoch = rounds_of_epoch(scenario, ceil(shard / batch_size))
     num_rounds = scenario.training.rounds or (scenario.training.epochs or 0) * rounds_per_epoch
     layout = ParameterLayout.from_shapes(model.flat_shapes)
@@ -123,27 +145,32 @@ def studied_scenario(
         backend=device_backend(model.form.settings, scenario),
         num_rounds=num_rounds,
         rounds_per_epoch=rounds_per_epoch,
-        batch_fill=shard / (ceil(shard / batch_size) * batch_size),
+        batch_fill=fmean(fill_of(size, batch_size) for size in sizes or (shard,)),
+        shard_sizes=sizes,
+        smaller_model=_smaller_model(scenario, shape, layers, sizes),
     )
+
+
+def _smaller_model(
+    scenario: Scenario, shape: DataShape, layers: Layers, sizes: tuple[int, ...] | None
+) -> CountedModel | None:
+    """Counts of the scenario's model and of a step on a smaller batch."""
+    if sizes is None:
+        return None
+    batch_size = smaller_batch(sizes, scenario.data.batch_size)
+    data = scenario.data.model_copy(update={"batch_size": batch_size})
+    return _counted_model(scenario.model_copy(update={"data": data}), shape, layers)
 
 
 def _mean_shard(scenario: Scenario, num_train: int) -> float:
     """Samples of a device, in the mean.
 
-    All are dealt, but for those that label skew or a file leaves out. A partition of one's own is
-    taken to deal all: it is made of data, which a study does not read.
-
-    Raises:
-        PartitionError: a file of a partition can't be used.
+    All are dealt, but for those that label skew leaves out. A partition of one's own is taken to
+    deal all: it is made of data, which a study does not read.
     """
     section, num_devices = scenario.data.partition, scenario.fleet.num_devices
     if isinstance(section, LabelSkewPartition):
         return max(sum(label_skew_sizes(num_train, num_devices, section.skew)), 1)
-    if isinstance(section, FilePartition):
-        from edgesim.data.natural import by_file  # loads pyarrow
-
-        dealt = by_file(section.path, num_train, num_devices, device_names=scenario.fleet.names)
-        return sum(map(len, dealt)) / num_devices
     return num_train / num_devices
 
 

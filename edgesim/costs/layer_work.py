@@ -54,6 +54,15 @@ class LayerWork:
         """All passes."""
         return self.forward + self.input_gradient + self.weight_gradient
 
+    def between(self, other: LayerWork, share: float) -> LayerWork:
+        """Work between that on two batches; see `StepWork.between`."""
+        return LayerWork(
+            self.layer,
+            _between(self.forward, other.forward, share),
+            _between(self.input_gradient, other.input_gradient, share),
+            _between(self.weight_gradient, other.weight_gradient, share),
+        )
+
 
 @dataclass(frozen=True)
 class StepWork:
@@ -91,6 +100,22 @@ class StepWork:
     def total(self) -> Work:
         """All passes of all layers."""
         return self.forward + self.input_gradient + self.weight_gradient + self.measured
+
+    def between(self, other: StepWork, share: float) -> StepWork:
+        """Work on a batch whose size is between those of two others, of the same layers.
+
+        Args:
+            other: work on the other batch.
+            share: of the work on this batch.
+        """
+        pairs = zip(self.layers, other.layers, strict=True)
+        layers = tuple(own.between(its, share) for own, its in pairs)
+        return StepWork(layers, _between(self.measured, other.measured, share))
+
+
+def _between(work: Work, other: Work, share: float) -> Work:
+    rest = other.each(lambda count: (1 - share) * count)
+    return work.each(lambda count: share * count) + rest
 
 
 @dataclass(frozen=True, slots=True)

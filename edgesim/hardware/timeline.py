@@ -96,9 +96,13 @@ class Hardware:
     def sending_j(self, num_bytes: float) -> float:
         """Energy to send bytes on the worst link, with mean losses: the radio's, and idle power."""
         tried_bytes = num_bytes / (1 - self.worst_loss)
-        slowest_bps = min((link.bandwidth_bps for link in self.links.values()), default=inf)
-        idle_j = self.profile.idle_power_w * tried_bytes * 8 / slowest_bps
+        idle_j = self.profile.idle_power_w * self.sending_s(num_bytes)
         return tried_bytes * self.profile.radio.send_j_per_byte + idle_j
+
+    def sending_s(self, num_bytes: float) -> float:
+        """Awake seconds to send bytes on the worst link, with mean losses."""
+        slowest_bps = min((link.bandwidth_bps for link in self.links.values()), default=inf)
+        return num_bytes / (1 - self.worst_loss) * 8 / slowest_bps
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,10 +37,12 @@ class Leaves:
     Attributes:
         turns: rounds in which it may leave.
         reserve_j: joules.
+        last_s: awake seconds in which it sends its last messages, and with them what it hands over.
     """
 
     turns: range
     reserve_j: float
+    last_s: float
 
     def rounds(self, battery_j: float, round_j: float) -> int | None:
         """Rounds that a device does before it leaves; None if it stays.
@@ -73,6 +75,7 @@ def battery_leaves(costs: IterationCosts) -> dict[int, Leaves]:
         one.device: Leaves(
             turns_to_leave(studied.schedule, one.device, studied.num_rounds),
             _reserve_j(costs, one, hardware[one.device]),
+            hardware[one.device].sending_s(_last_bytes(costs, one)),
         )
         for one in mortal
     }
@@ -84,14 +87,21 @@ def handover_bytes(studied: StudiedScenario, device: int) -> int:
     return FLOAT_BYTES * studied.algorithm.layout.numel * (1 + copies)
 
 
+def _last_bytes(costs: IterationCosts, device: DeviceCosts) -> float:
+    """Bytes of a leaver's last messages."""
+    every = costs.studied.schedule.exchange_every
+    return handover_bytes(costs.studied, device.device) + every * device.sent_bytes
+
+
 def _reserve_j(costs: IterationCosts, device: DeviceCosts, hardware: Hardware) -> float:
     """Energy of the rounds until the next turn, and of the last messages with mean losses."""
-    studied, schedule = costs.studied, costs.studied.schedule
+    schedule = costs.studied.schedule
     every = schedule.exchange_every
-    last_bytes = handover_bytes(studied, device.device) + every * device.sent_bytes
     mean_j = device.energy_by(costs.energy_table).total_j
     more_j = _more_in_costliest_j(costs, device, every)
-    return schedule.num_devices * (every * mean_j + more_j) + hardware.sending_j(last_bytes)
+    return schedule.num_devices * (every * mean_j + more_j) + hardware.sending_j(
+        _last_bytes(costs, device)
+    )
 
 
 def _more_in_costliest_j(costs: IterationCosts, device: DeviceCosts, every: int) -> float:

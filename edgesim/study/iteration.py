@@ -1,6 +1,7 @@
 """What one iteration costs each device of a scenario: work, memory, bytes, energy, time.
 
-An iteration is a round of a device: a step on a full batch, then gossip. Where rounds differ, work
+An iteration is a round of a device: a step on a full batch, or on its mean batch where the sizes of
+shards are known, then gossip. Where rounds differ, work
 and bytes are means over a period of the schedule, and memory is the maximum over that period. At
 free pace a busy radio skips messages, so work and bytes are means over rounds of the clocks.
 Batteries are assumed to be full, since a device that leaves would change its neighbours' work and
@@ -219,7 +220,7 @@ def iteration_costs(
         found = find_free_pace(studied, hardware, most_events)
         steady_state, whole = found.steady_state, found.whole
         pairs = zip(found.sent, found.absorbed, strict=True)
-        rounds = [MeanRound.of_clocks(sent, absorbed, works) for sent, absorbed in pairs]
+        rounds = [MeanRound.of_clocks(n, *counts, works) for n, counts in enumerate(pairs)]
     elif hardware:
         steady_state = find_steady_state(
             hardware,

@@ -27,7 +27,8 @@ class Life:
             and in lockstep the reserve with which it stays (battery_leaves.py).
         rounds: whole rounds that the battery pays for; in lockstep those before the device would
             leave.
-        seconds: virtual time that these rounds take.
+        seconds: virtual time at which these rounds have ended, by the clocks of the training as
+            far as they ran, else reckoned; of a device that leaves, with its last messages.
     """
 
     device: int
@@ -106,7 +107,7 @@ def training_of(costs: IterationCosts) -> Training:
         last_wait_s=waits_s,
         last_wait_j=last_j,
         lives=tuple(
-            _life(device, n, energy_j, needed_j, leaves.get(device.device))
+            _life(costs, device, n, energy_j, needed_j, leaves.get(device.device))
             for device, n, energy_j, needed_j in zip(
                 costs.devices, rounds, energies, needed, strict=True
             )
@@ -145,18 +146,23 @@ def _idle_j(device: DeviceCosts, wait_s: float, table: str) -> float:
 
 
 def _life(
-    device: DeviceCosts, rounds: float, round_j: float, needed_j: float, leaves: Leaves | None
+    costs: IterationCosts,
+    device: DeviceCosts,
+    rounds: float,
+    round_j: float,
+    needed_j: float,
+    leaves: Leaves | None,
 ) -> Life:
     assert device.profile is not None, "asked of devices with a battery"
     assert device.profile.battery_j is not None, "asked of devices with a battery"
-    assert device.time is not None, "devices with profiles have clocks"
-    battery_j = device.profile.battery_j
+    assert costs.steady_state is not None, "devices with profiles have clocks"
+    battery_j, last_s = device.profile.battery_j, 0.0
     lasting = floor(battery_j / round_j)
     if leaves is not None:
         needed_j = max(needed_j, leaves.needed_j(round_j))
         lasting = max(floor(rounds), floor((battery_j - leaves.reserve_j) / round_j))
         if (before := leaves.rounds(battery_j, round_j)) is not None:
-            lasting = before
+            lasting, last_s = before, leaves.last_s
     if needed_j > battery_j:
         lasting = min(lasting, floor(rounds))  # it may end after the last round
     return Life(
@@ -164,7 +170,7 @@ def _life(
         battery_j=battery_j,
         needed_j=needed_j,
         rounds=lasting,
-        seconds=lasting * device.time.cycle.period_s,
+        seconds=costs.steady_state.end_s(device.device, lasting, last_s),
     )
 
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
 
 import pandas as pd
 import pytest
-from study_scenarios import DENSE, MIXED, ran, small
+from study_scenarios import DENSE, MIXED, as_if_long, ran, small
 
 from edgesim.errors import ScenarioError
+from edgesim.hardware.duty_cycle import ALWAYS_AWAKE, DutyCycle
 from edgesim.study.answer import answer_of
 from edgesim.study.churn_notices import presence_notices
 from edgesim.study.iteration import iteration_costs
 from edgesim.study.rounds.free_pace import trace_notices
+from edgesim.study.rounds.round_ends import RoundEnds
 from edgesim.study.tables.answer_text import answer_lines
 from edgesim.study.tables.ratio import times
 from edgesim.study.tables.scenario_tables import fleet_table, message_table
@@ -288,3 +291,56 @@ def test_a_length_that_a_run_refuses_is_refused_with_a_file_of_a_partition_too(t
     leave = "fleet.churn={leaves: [{device: 1, round: 100}]}"
     with pytest.raises(ScenarioError, match=r"fleet\.churn\.leaves"):
         iteration_costs(small(tmp_path, DENSE, partition, *length, leave))
+
+
+SLEEPER = (
+    "fleet.devices=[{profile: raspberry-pi-4b, count: 3}, {profile: raspberry-pi-4b, "
+    "battery_wh: %s, duty_cycle: {period_s: %s, awake_s: %s}}]"
+)
+
+
+@pytest.mark.parametrize("is_whole", [True, False], ids=["short", "long"])
+@pytest.mark.parametrize(
+    ("pace", "sleep_s"), [("lockstep", (1.5, 0.5)), ("free", (0.12, 0.04))], ids=str
+)
+def test_a_sleepers_battery_ends_at_the_time_of_its_clock(tmp_path, pace, sleep_s, is_whole):
+    """Sleep is no even part of all rounds: a battery may end before the first one."""
+    pace = (f"fleet.pace={pace}", "training.epochs=null", "training.rounds=200", *MIXED[1:], DENSE)
+    run = ran(tmp_path, small(tmp_path, *pace, SLEEPER % (99, *sleep_s)))
+    rounds = pd.read_parquet(run.path / "rounds.parquet")
+    ends_s = rounds[rounds["device"] == 3]["virtual_time_s"].tolist()
+    full_wh = rounds[rounds["device"] == 3]["energy_j"].sum() / 3600
+    with nullcontext() if is_whole else as_if_long():
+        for share in (0.15, 0.4, 0.7):
+            scenario = small(tmp_path, *pace, SLEEPER % (share * full_wh, *sleep_s))
+            costs = iteration_costs(scenario, most_events=None if is_whole else 800)
+            assert costs.steady_state.is_whole == is_whole
+            (life,) = training_of(costs).lives
+            assert 0 < life.rounds < 200
+            state, its_own = costs.steady_state, ends_s[life.rounds - 1]
+            if is_whole:
+                assert state.end_s(3, life.rounds) == its_own
+            else:
+                assert state.end_s(3, life.rounds) == pytest.approx(its_own, rel=0.05)
+            assert life.seconds >= state.end_s(3, life.rounds)
+
+
+def test_a_leaver_has_left_when_its_last_messages_are_sent(tmp_path):
+    """The vectors that it hands over take longer than many rounds, and here a sleep."""
+    slow = ("network={bandwidth_mbps: 1}", "training.epochs=null", "training.rounds=60")
+    scenario = small(tmp_path, *slow, SLEEPER % (0.002, 100, 20))
+    (life,) = training_of(iteration_costs(scenario)).lives
+    run = ran(tmp_path, scenario)
+    rounds = pd.read_parquet(run.path / "rounds.parquet")
+    ends_s = rounds[rounds["device"] == 3]["virtual_time_s"].tolist()
+    assert life.rounds == len(ends_s) < 60
+    assert ends_s[-1] - ends_s[-2] > 5 * (ends_s[-2] - ends_s[-3])
+    assert life.seconds == pytest.approx(ends_s[-1], rel=0.05)
+
+
+def test_a_battery_that_outlasts_the_clocks_of_a_sleeper_ends_in_its_duty_cycle():
+    ends = RoundEnds((1.0, 2.0), DutyCycle(period_s=10.0, awake_s=4.0, offset_s=0.0))
+    found = [ends.end_s(rounds, period_s=2.5, awake_s=1.0) for rounds in (0, 1, 2, 4, 5, 9)]
+    assert found == [0.0, 1.0, 2.0, 4.0, 11.0, 21.0]
+    awake = RoundEnds((1.0, 2.0), ALWAYS_AWAKE)
+    assert awake.end_s(4, period_s=2.5, awake_s=1.0) == 7.0

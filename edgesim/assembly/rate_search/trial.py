@@ -55,7 +55,9 @@ class Trials:
         self.num_rounds = num_rounds
         self._clocks: Iterator[EndOfRound] = iter(())
         if studied.scenario.fleet.rules.goes_by_clock:
-            self._clocks = clocks_of(studied, fleet.hardware, fleet.schedule).run()
+            self._clocks = clocks_of(
+                studied, fleet.hardware, fleet.schedule, has_full_batches=True
+            ).run()
         self._ended: list[EndOfRound] = []
         generator = torch.Generator()
         generator.manual_seed(torch_seed(studied.scenario.seed, StreamPurpose.AVERAGING_RATE))

@@ -89,12 +89,15 @@ def precision_notices(scenario: Scenario) -> list[str]:
 
 def _batch_notices(studied: StudiedScenario) -> list[str]:
     """Batches of more than twice the samples that a device has in the mean."""
-    size, fill = studied.scenario.data.batch_size, studied.batch_fill
+    size, fill, shards = studied.scenario.data.batch_size, studied.batch_fill, studied.shard_sizes
     if fill >= 0.5:
         return []
+    have = f"a device has {size * fill:,.0f} samples in the mean"
+    if shards is not None and min(shards) < max(shards):
+        have = f"devices have {min(shards):,} to {max(shards):,} samples"
     said = (
-        f"data.batch_size is {size:,}, and a device has {size * fill:,.0f} samples in the mean: so "
-        "most batches are all samples of their device, and an epoch is one step"
+        f"data.batch_size is {size:,}, and {have}: so most batches are all samples of their "
+        "device, and an epoch is one step"
     )
     return [said]
 

@@ -13,7 +13,7 @@ from edgesim.errors import device_label
 from edgesim.scenario.presence import make_timed_churn
 from edgesim.scenario.schema import Scenario
 from edgesim.study.notices.batteries import NAMED_NOTICES
-from edgesim.study.rounds.steady_state import without_absences
+from edgesim.study.rounds.round_ends import without_absences
 from topologies import TimedChurn
 
 # Clocks run for at most so many rounds of all devices together, which takes up to a second. Later

@@ -15,6 +15,7 @@ the first rounds, in which no radio is busy yet, does not grow. So a count of th
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,11 +26,11 @@ from edgesim.assembly.studied_scenario import StudiedScenario
 from edgesim.hardware.timeline import Hardware
 from edgesim.study.rounds import steady_state
 from edgesim.study.rounds.critical_path import Limit
+from edgesim.study.rounds.round_ends import ends_of, without_absences
 from edgesim.study.rounds.steady_state import (
     DeviceCycle,
     SteadyState,
     longest_sleep_cycle_s,
-    without_absences,
 )
 
 # What each device does more in the longer one of two trainings, unless that takes too many events.
@@ -251,6 +252,7 @@ def _steady_state(
         devices=tuple(cycles),
         limits=_limits_of(slowest, cycles[slowest]),
         longest_sleep_cycle_s=longest_sleep_cycle_s(hardware),
+        ends=ends_of([own.ends_s for own in counts], hardware),
         is_free=True,
         is_whole=shorter is None,
     )
@@ -278,6 +280,7 @@ class _Counts:
         end_s: its clock at the end.
         rest_s: seconds from its last step until the last message to it has arrived.
         wait_s: those of them in which it is awake.
+        ends_s: its clock at the end of each round, without the last wait; none if reckoned.
     """
 
     sent: Counter[int] = field(default_factory=Counter)
@@ -289,6 +292,7 @@ class _Counts:
     end_s: float = 0.0
     rest_s: float = 0.0
     wait_s: float = 0.0
+    ends_s: array[float] = field(default_factory=lambda: array("d"))
 
     @classmethod
     def weighted(cls, weights: tuple[int, int], counts: tuple[_Counts, _Counts]) -> _Counts:
@@ -330,6 +334,7 @@ class _Counts:
     def add(self, ended: EndOfRound) -> None:
         """Count a round."""
         self.end_s, self.rest_s, self.wait_s = ended.end_s, ended.rest_s, ended.wait_s
+        self.ends_s.append(ended.end_s - ended.rest_s)
         self.sent[len(ended.sent)] += 1
         self.absorbed[len(ended.absorbed)] += 1
         self.senders.update(sender for sender, _, _ in ended.absorbed)

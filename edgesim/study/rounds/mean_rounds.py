@@ -9,7 +9,6 @@ from dataclasses import dataclass, fields
 from edgesim.assembly.budget import memory_of_device
 from edgesim.assembly.neighbours import Neighbours
 from edgesim.assembly.studied_scenario import StudiedScenario
-from edgesim.costs.layer_work import StepWork
 from edgesim.costs.memory import paper_memory
 from edgesim.costs.memory_table import MemoryTable
 from edgesim.costs.round_work import gossip_work
@@ -47,11 +46,11 @@ class IterationWork:
 
 
 class Works:
-    """Work of rounds; it depends on the numbers of messages, and on the part of a device."""
+    """Work of rounds; it depends on a device's batches, messages, and part."""
 
     def __init__(self, studied: StudiedScenario) -> None:
         self._studied = studied
-        self._step: StepWork = studied.model.step_work
+        self._steps = studied.steps
         self._optimizer = studied.optimizer.work(studied.model.num_trainable)
         self._means: dict[object, IterationWork] = {}
         self._rounds: dict[object, Work] = {}
@@ -68,9 +67,9 @@ class Works:
         degrees = sent, len(schedule.in_neighbors(device, round_index))
         has_step = takes_step(schedule, device, round_index)
         part = self._part_of[device]
-        key = part, *degrees, has_step
+        key = part, *degrees, id(self._steps[device]) if has_step else None
         if key not in self._rounds:
-            step = self._step.total + self._optimizer if has_step else Work()
+            step = self._steps[device].total + self._optimizer if has_step else Work()
             self._rounds[key] = step + self._of_gossip(degrees, part)
         return self._rounds[key]
 
@@ -83,39 +82,44 @@ class Works:
             steps: share of the rounds in which it takes a step.
         """
         part = self._part_of[device]
-        key = part, own.degrees, own.num_rounds, steps
+        key = part, own.degrees, own.num_rounds, steps, id(self._steps[device])
         if key not in self._means:
             works = Counter(self._of_gossip(pair, part) for pair in own.degrees)
             works[Work()] += own.num_rounds - len(own.degrees)
-            self._means[key] = self._iteration(_mean(works), steps)
+            self._means[key] = self._iteration(_mean(works), steps, device)
         return self._means[key]
 
-    def mean_of_parts(self, sent: Mapping[int, int], absorbed: Mapping[int, int]) -> IterationWork:
+    def mean_of_parts(
+        self, device: int, sent: Mapping[int, int], absorbed: Mapping[int, int]
+    ) -> IterationWork:
         """Mean work of a round, by part, where sending and absorbing are counted apart.
 
         Args:
+            device: its number.
             sent: number of rounds by the number of messages sent.
             absorbed: number of rounds by the number of messages absorbed.
         """
-        key = frozenset(sent.items()), frozenset(absorbed.items())
+        key = frozenset(sent.items()), frozenset(absorbed.items()), id(self._steps[device])
         if key not in self._means:
             sending, absorbing = Counter[Work](), Counter[Work]()
             for count, rounds in sent.items():
                 sending[self._of_gossip((count, 0))] += rounds
             for count, rounds in absorbed.items():
                 absorbing[self._of_gossip((0, count))] += rounds
-            self._means[key] = self._iteration(_mean(sending) + _mean(absorbing), 1.0)
+            self._means[key] = self._iteration(_mean(sending) + _mean(absorbing), 1.0, device)
         return self._means[key]
 
-    def _iteration(self, gossip: Work, steps: float) -> IterationWork:
+    def _iteration(self, gossip: Work, steps: float, device: int) -> IterationWork:
+        step = self._steps[device]
+
         def in_mean(work: Work) -> Work:
             return work if steps == 1 else work.each(lambda count: count * steps)
 
-        measured = in_mean(self._step.measured)
+        measured = in_mean(step.measured)
         return IterationWork(
-            forward=in_mean(self._step.forward),
-            input_gradient=in_mean(self._step.input_gradient),
-            weight_gradient=in_mean(self._step.weight_gradient),
+            forward=in_mean(step.forward),
+            input_gradient=in_mean(step.input_gradient),
+            weight_gradient=in_mean(step.weight_gradient),
             optimizer=in_mean(self._optimizer),
             gossip=gossip,
             measured=measured if self._studied.model.measured_layers else None,
@@ -142,10 +146,10 @@ class MeanRound:
 
     @classmethod
     def of_clocks(
-        cls, sent: Mapping[int, int], absorbed: Mapping[int, int], works: Works
+        cls, device: int, sent: Mapping[int, int], absorbed: Mapping[int, int], works: Works
     ) -> MeanRound:
         """Messages are those of so many rounds of the clocks."""
-        return cls(works.mean_of_parts(sent, absorbed), _mean_of(sent), _mean_of(absorbed))
+        return cls(works.mean_of_parts(device, sent, absorbed), _mean_of(sent), _mean_of(absorbed))
 
 
 def _mean_of(rounds_by_count: Mapping[int, int]) -> float:

@@ -11,16 +11,16 @@ fleet has settled shows in the cycle times: they are equal.
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 
-from edgesim.hardware.awake_times import AwakeTimes
-from edgesim.hardware.duty_cycle import DutyCycle
 from edgesim.hardware.timeline import NOBODY, Hardware, Stamp, Timeline
 from edgesim.hardware.work import Work
 from edgesim.study.rounds.critical_path import Event, Limit, limits_of
+from edgesim.study.rounds.round_ends import RoundEnds, ends_of, without_absences
 from topologies import Schedule, first_exchange, with_everyone
 
 _LEAST_WARM_UP = 20  # exchanges
@@ -94,6 +94,8 @@ class SteadyState:
         limits: what the cycle time consists of, the longest part first: events of which each had
             to end before the next one could begin.
         longest_sleep_cycle_s: period of the longest duty cycle; 0 where nobody sleeps.
+        ends: when devices with a battery end their rounds, by number; all rounds that the clocks
+            ran from the beginning of the training on are kept, eight bytes each.
         is_free: whether the fleet is at free pace, where each device has a cycle time of its own.
         is_whole: whether the rounds are those of the whole training, and all means are over it.
     """
@@ -103,6 +105,7 @@ class SteadyState:
     devices: tuple[DeviceCycle, ...]
     limits: tuple[Limit, ...]
     longest_sleep_cycle_s: float
+    ends: Mapping[int, RoundEnds] = field(repr=False)
     is_free: bool = False
     is_whole: bool = False
 
@@ -121,6 +124,13 @@ class SteadyState:
             return True
         shortest = min(device.period_s for device in self.devices)
         return self.period_s - shortest <= _SETTLED * self.period_s
+
+    def end_s(self, device: int, rounds: int, last_s: float = 0.0) -> float:
+        """When a device with a battery has ended so many rounds, and was awake for a last time."""
+        cycle, ends = self.devices[device], self.ends[device]
+        awake_s = cycle.compute_s + cycle.wait_s
+        end_s = ends.end_s(rounds, period_s=cycle.period_s, awake_s=awake_s)
+        return ends.sleep.after(end_s, last_s) if last_s else end_s
 
     @property
     def busiest(self) -> int:
@@ -218,6 +228,7 @@ def find_steady_state(
         devices=fleet.cycles(counted),
         limits=fleet.limits(counted),
         longest_sleep_cycle_s=longest_cycle_s,
+        ends=ends_of(fleet.ends_s, hardware),
         is_whole=is_whole,
     )
 
@@ -226,12 +237,6 @@ def longest_sleep_cycle_s(hardware: Sequence[Hardware]) -> float:
     """Period of the longest duty cycle of devices without absences; 0 where nobody sleeps."""
     cycles = map(without_absences, hardware)
     return max((cycle.period_s for cycle in cycles if not cycle.is_sleepless), default=0.0)
-
-
-def without_absences(hardware: Hardware) -> DutyCycle:
-    """Duty cycle of a device without its absences; in the steady state all devices are there."""
-    cycle = hardware.duty_cycle
-    return cycle.cycle if isinstance(cycle, AwakeTimes) else cycle
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +271,7 @@ class _Fleet:
     schedule: Schedule
     work: WorkInRound
     message_bytes: BytesBetween
+    ends_s: list[array[float]] = field(default_factory=list)  # of all rounds, by device
     _sums: list[_Sums] = field(default_factory=list)
     _next_sequence: Counter[tuple[int, int]] = field(default_factory=Counter)
     _clock_events: list[Event | None] = field(default_factory=list)  # which the clock stands after
@@ -274,6 +280,7 @@ class _Fleet:
     def __post_init__(self) -> None:
         self._clock_events = [None] * len(self.clocks)
         self._radio_events = [None] * len(self.clocks)
+        self.ends_s = [array("d") for _ in self.clocks]
         self.begin_to_count()
 
     @property
@@ -314,6 +321,8 @@ class _Fleet:
             sums.lost_in_round = 0
             if time.waited_for != NOBODY:
                 sums.waited_for[time.waited_for] += 1
+        for clock, ends_s in zip(self.clocks, self.ends_s, strict=True):
+            ends_s.append(clock.now_s)
 
     def cycles(self, num_rounds: int) -> tuple[DeviceCycle, ...]:
         """Means over the rounds since `begin_to_count`."""

@@ -202,9 +202,10 @@ def _time(answer: Answer) -> str:
     rounds = f"{studied.num_rounds:,} rounds"
     fill = ""
     if studied.batch_fill < _FULL:
-        fill = (
-            f"; full batches are counted, a run's are {percent(round(studied.batch_fill, 2))} full"
-        )
+        said = "full batches are counted, a run's are {} full"
+        if studied.shard_sizes is not None:
+            said = "batches are counted as each device's are, {} full in the mean"
+        fill = f"; {said.format(percent(round(studied.batch_fill, 2)))}"
     if state is None or training.seconds is None:
         epoch = f"{studied.rounds_per_epoch:,} an epoch"
         return f"not known without fleet.profile; {rounds}, {epoch}"

@@ -28,9 +28,8 @@ def batteries_text(answer: Answer) -> str:
         )
     first = early[0]
     in_all = answer.training.rounds[first.device]
-    after = "after about" if _waits_for_all(answer) else "after"
     text = (
-        f"END EARLY: {names.one(first.device)} {after} {brief(first.seconds, 's')} "
+        f"END EARLY: {names.one(first.device)} after about {brief(first.seconds, 's')} "
         f"({first.rounds:,} of {in_all:,.0f} rounds); it has {watt_hours(first.battery_j)} and "
         f"needs {least_watt_hours(first.needed_j)}{_reserve(answer)}"
     )
