@@ -39,6 +39,17 @@ def test_actors_that_a_node_loses_at_once_are_told_in_one_line(caplog):
     ]
 
 
+def test_an_actor_that_ends_at_each_start_ends_the_run():
+    """Ray may start it again and again without a word to the caller."""
+    losses, first, most = Losses(lambda actors: f"{actors[0]}"), range(1), MAX_FRUITLESS_LOSSES
+    losses.note_restarts({first: 7})
+    losses.note_restarts({first: 6 + most, range(1, 2): 99})
+    losses.note_restarts({range(1, 2): 98 + most})  # the first one has been built meanwhile
+    losses.note_restarts({first: 7 + most})
+    with pytest.raises(ActorLostError, match=r"range\(0, 1\) was lost 20 times before it had"):
+        losses.note_restarts({first: 7 + 2 * most})
+
+
 def test_an_actor_that_is_lost_again_and_again_ends_the_run():
     note(*[(0, "near", rounds_done, ENDED) for rounds_done in range(MAX_FRUITLESS_LOSSES + 1)])
     with pytest.raises(ActorLostError, match=r"actor device-0 was lost 20 times without a round"):

@@ -8,12 +8,13 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
 from math import isclose
 from pathlib import PurePath
 from threading import Thread
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import ray
 from ray._private import state  # what is free on which node has no public name
@@ -66,6 +67,11 @@ from edgesim.fleet.on_ray.shipping import (
 from edgesim.fleet.on_ray.workers import Workers
 from edgesim.learning.accelerator import num_local_gpus
 from edgesim.program import program
+
+if TYPE_CHECKING:
+    from ray.actor import ActorHandle
+
+Answer = TypeVar("Answer")
 
 NAME_TIMEOUT_S = 60.0  # for Ray to end the actors of a driver that was killed
 LEAVE_TIMEOUT_S = 30.0  # for Ray to leave a cluster after an error
@@ -250,19 +256,29 @@ def cluster_nodes() -> list[Node]:
 async def why_absent(number: int, need: Need) -> str:
     """Why so many actors are not there yet, in words.
 
-    Ray asks a lost head without end. So a thread asks that nobody waits for when the run ends.
-
     Args:
         number: of actors.
         need: what each asks for.
     """
-    answer: Future[str] = Future()
+    return await _apart(lambda: _why_absent(number, need))
+
+
+async def restarts(actors: Mapping[range, ActorHandle[Any]]) -> dict[range, int]:
+    """How often Ray has started each actor again."""
+    ids = {devices: actor._actor_id.hex() for devices, actor in actors.items()}  # noqa: SLF001
+    found = await _apart(lambda: {devices: state.actors(own) for devices, own in ids.items()})
+    return {devices: about.get("NumRestarts", 0) for devices, about in found.items()}
+
+
+async def _apart(ask_ray: Callable[[], Answer]) -> Answer:
+    """Ask Ray in a thread that nobody waits for when the run ends: Ray asks a lost head forever."""
+    answer: Future[Answer] = Future()
 
     def ask() -> None:
         if not answer.set_running_or_notify_cancel():
             return
         try:
-            answer.set_result(_why_absent(number, need))
+            answer.set_result(ask_ray())
         except BaseException as error:  # noqa: BLE001 (raised where it is waited for)
             answer.set_exception(error)
 

@@ -37,6 +37,7 @@ from edgesim.fleet.on_ray.cluster import (
     name_is_taken,
     num_cluster_gpus,
     ray_session,
+    restarts,
     why_absent,
 )
 from edgesim.fleet.on_ray.losses import Losses
@@ -211,17 +212,17 @@ class RayFleet:
         if self._on_cluster:
             head = ray.get_runtime_context().gcs_address
             runs.append(asyncio.ensure_future(watch_head(head)))
+        runs.append(asyncio.ensure_future(self._report_absent()))
         finished = asyncio.ensure_future(self._all_finished.wait())
-        reporting = asyncio.ensure_future(self._report_absent())
         try:
             # Actors stay until all devices have done their last round: a restarted device requests
             # old envelopes from its neighbours, which may have to be restarted themselves.
             await asyncio.wait((*runs, finished), return_when=asyncio.FIRST_COMPLETED)
             self._raise_failure(runs)
         finally:
-            for task in (*runs, finished, reporting):
+            for task in (*runs, finished):
                 task.cancel()
-            await asyncio.gather(*runs, finished, reporting, return_exceptions=True)
+            await asyncio.gather(*runs, finished, return_exceptions=True)
 
     async def _supervise(self, devices: range) -> None:
         """Run the devices of one actor; restart them after each loss of the actor."""
@@ -275,16 +276,24 @@ class RayFleet:
         self._losses.note(devices, self._hosts[devices], rounds_done, error)
 
     async def _report_absent(self) -> None:
-        """Log at intervals which actors are missing."""
+        """Log at intervals which actors are missing.
+
+        Raises:
+            ActorLostError: one ends at each start. Its calls may never be answered.
+        """
         while True:
             await asyncio.sleep(START_REPORT_S)
-            if not self._absent:
-                continue
             absent = set(self._absent)
+            number_of_restarts: dict[range, int] = {}
             try:
-                why = await why_absent(len(absent), self._need)
+                if absent:
+                    number_of_restarts = await restarts({a: self._actors[a] for a in absent})
+                    why = await why_absent(len(absent), self._need)
             except RAY_FAILURES as error:
                 why = f"their state is not known ({first_line(error)})"
+            self._losses.note_restarts(number_of_restarts)
+            if not absent:
+                continue
             _log.warning(
                 "waiting for %d of %d actors (%s): %s",
                 len(absent),
@@ -297,6 +306,10 @@ class RayFleet:
         """Devices that wait for messages; actors that do not answer are left out."""
         answers: dict[range, list[Waiting]] = await self._call_all("waiting")
         return [waiting for answer in answers.values() for waiting in answer]
+
+    def absent(self) -> str:
+        """Actors without devices, in words; empty if there are none."""
+        return self._labels(self._absent)
 
     async def progress(self) -> list[Progress]:
         """Progress of the devices of each actor; the last known one if an actor does not answer."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from ray.exceptions import ActorUnavailableError, RayActorError
 
@@ -28,6 +28,7 @@ class Losses:
     def __init__(self, labels: Callable[[Iterable[range]], str]) -> None:
         self._labels = labels
         self._counts: dict[range, tuple[int, int]] = {}
+        self._first_restarts: dict[range, int] = {}
         self._untold: dict[tuple[str, str], list[range]] = {}
         self._telling: asyncio.Task[None] | None = None
 
@@ -56,6 +57,26 @@ class Losses:
         self._untold.setdefault((host, reason), []).append(actor)
         if self._telling is None or self._telling.done():
             self._telling = asyncio.create_task(self._tell_soon())
+
+    def note_restarts(self, absent: Mapping[range, int]) -> None:
+        """Take note of how often actors were started again that have no devices yet.
+
+        Args:
+            absent: restarts of each such actor so far.
+
+        Raises:
+            ActorLostError: an actor ends at each start.
+        """
+        self._first_restarts = {
+            actor: self._first_restarts.get(actor, number) for actor, number in absent.items()
+        }
+        for actor, number in absent.items():
+            if (lost := number - self._first_restarts[actor]) >= MAX_FRUITLESS_LOSSES:
+                raise ActorLostError(
+                    f"the actor {self._labels([actor])} was lost {lost} times before it had built "
+                    "its devices: see its log in Ray's session folder, and whether its machine "
+                    "lacks memory or a package"
+                )
 
     async def _tell_soon(self) -> None:
         try:
