@@ -210,8 +210,12 @@ def _check_versions(versions: dict[str, str], said: str) -> None:
         ) from error
 
 
-async def watch_head(address: str) -> None:
+async def watch_head(address: str, *, is_own: bool = False) -> None:
     """Ask the head of a cluster again and again whether it is there.
+
+    Args:
+        address: of the head.
+        is_own: the cluster is one of our own on this machine, which ends with the run.
 
     Raises:
         HeadLostError: it does not answer any more.
@@ -221,6 +225,11 @@ async def watch_head(address: str) -> None:
         await asyncio.sleep(HEAD_POLL_S)
         if await asyncio.to_thread(_head_answers, address):
             answered_s = monotonic()
+    if is_own:
+        raise HeadLostError(
+            "Ray's server on this machine (gcs_server) does not answer any more; most likely it was"
+            " killed, or the machine lacks memory: resume the run"
+        )
     raise HeadLostError(
         f"the head of the cluster at {address} does not answer any more, and the cluster ends with "
         "it: start a cluster, then resume the run there"

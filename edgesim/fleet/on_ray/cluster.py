@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
 import logging
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -27,10 +25,10 @@ from edgesim.fleet.on_ray.access import leave_word
 from edgesim.fleet.on_ray.addresses import (
     REMEDY_OF_TOKENS,
     AddressError,
-    HeadLostError,
     check_auth_mode,
     find_cluster,
 )
+from edgesim.fleet.on_ray.leaving import PATIENT, leave
 from edgesim.fleet.on_ray.own_ray import (
     NAMESPACE,
     RAY_FAILURES,
@@ -74,12 +72,7 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 
 NAME_TIMEOUT_S = 60.0  # for Ray to end the actors of a driver that was killed
-LEAVE_TIMEOUT_S = 30.0  # for Ray to leave a cluster after an error
-LOST_TIMEOUT_S = 5.0  # likewise, if its head is lost
 POLL_S = 0.5  # between looks at whether a name is free
-_PATIENT = {"RAY_gcs_rpc_server_reconnect_timeout_s": "600"}
-"""Ray ends a driver whose head is lost, by default after a minute and without a word of ours."""
-
 _MOST_BYTES = 4096  # of a private folder's path, in which no socket is
 
 _log = logging.getLogger(__name__)
@@ -118,7 +111,7 @@ def ray_session(
         if address is not None:
             address = find_cluster(address, console)
             dashboard_url = _join(address, [])
-            stack.push(_leave)
+            stack.push(leave)
             if modules := _modules_to_ship(console):
                 ray.shutdown()  # packages to ship are given when joining
                 _join(address, modules)
@@ -133,28 +126,6 @@ def ray_session(
             own = own_ray(dashboard=dashboard, console=console, run=run, workers=workers)
             stack.enter_context(own)
         yield
-
-
-def _leave(kind: type[BaseException] | None, *_: object) -> None:
-    """Leave the cluster; if its head is lost, Ray may wait for its answer without end."""
-    if kind is None:
-        ray.shutdown()
-        return
-    leaving = Thread(target=ray.shutdown, daemon=True)
-    leaving.start()
-    leaving.join(LOST_TIMEOUT_S if issubclass(kind, HeadLostError) else LEAVE_TIMEOUT_S)
-    if leaving.is_alive():
-        atexit.unregister(ray.shutdown)  # it would wait there again
-        atexit.register(_end_at_once, leaving)
-
-
-def _end_at_once(leaving: Thread) -> None:
-    """End this process if Ray's threads still wait, which would crash its end."""
-    if leaving.is_alive():
-        with suppress(OSError, ValueError):  # nobody reads any more
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(1)
 
 
 def _wait_for_name(run: str) -> None:
@@ -191,7 +162,7 @@ def _tell_dashboards(stack: ExitStack, url: str, run: str) -> None:
 def _join(address: str, modules: Sequence[str]) -> str | None:
     """Join a cluster and ship packages to its nodes; return the address of its dashboard."""
     try:
-        with environment({name: os.environ.get(name, _PATIENT[name]) for name in _PATIENT}):
+        with environment({name: os.environ.get(name, PATIENT[name]) for name in PATIENT}):
             read_settings_of_ray()
             context = ray.init(
                 address=address,

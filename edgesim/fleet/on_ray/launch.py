@@ -88,7 +88,7 @@ class RayFleet:
         shards: one per device, in order; those of an actor reach it once, through the object store.
         recover: restore devices from checkpoints if there are any.
         on_restart: called with the devices of a lost actor that has been restarted.
-        on_cluster: Ray is that of several machines; the run ends if its head is lost.
+        on_cluster: Ray is that of several machines, and not one of our own.
 
     Raises:
         NoRoomError: the cluster has no room for the actors.
@@ -209,9 +209,8 @@ class RayFleet:
             HeadLostError: the head of the cluster has ended.
         """
         runs = [asyncio.ensure_future(self._supervise(devices)) for devices in self._actors]
-        if self._on_cluster:
-            head = ray.get_runtime_context().gcs_address
-            runs.append(asyncio.ensure_future(watch_head(head)))
+        head = ray.get_runtime_context().gcs_address
+        runs.append(asyncio.ensure_future(watch_head(head, is_own=not self._on_cluster)))
         runs.append(asyncio.ensure_future(self._report_absent()))
         finished = asyncio.ensure_future(self._all_finished.wait())
         try:
