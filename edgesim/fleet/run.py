@@ -234,7 +234,7 @@ class _Run:
 
     @property
     def _advice(self) -> Advice:
-        return Advice(self.directory, self.prepared.scenario.fleet, self.address, self.console)
+        return Advice(self.directory, self.prepared.scenario, self.address, self.console)
 
     def do(self, *, recover: bool) -> RunResult:
         full_disk = FullDisk()
@@ -288,8 +288,10 @@ class _Run:
         """Run the fleet to its end; if it fails, say how it goes on, and join what is recorded."""
         if recover:
             monitor.go_on()
-            num_devices = self.prepared.scenario.fleet.num_devices
-            say(self.console, f"going on from {starting_rounds(self.directory, num_devices)}")
+            scenario = self.prepared.scenario
+            num_devices = scenario.fleet.num_devices
+            start = starting_rounds(self.directory, num_devices, scenario.recovery)
+            say(self.console, f"going on from {start}")
         has_started = False
         try:
             with self._fleet(monitor, recover=recover) as fleet:
