@@ -28,6 +28,7 @@ from edgesim.fleet.environment import (
     what_differs,
 )
 from edgesim.fleet.inline import InlineFleet
+from edgesim.fleet.on_ray.placement import NodeLostError
 from edgesim.fleet.on_ray.workers import Workers
 from edgesim.fleet.plan import FleetPlan
 from edgesim.fleet.recording.departures import describe
@@ -309,7 +310,10 @@ class _Run:
             if has_started:
                 can_go_on = not isinstance(error, OwnCodeError | DivergedError)
                 note_stop(self.directory, error, can_go_on=can_go_on)
-                self._advice.end(monitor.rounds_done, can_go_on=can_go_on)
+                if isinstance(error, NodeLostError):  # Ray may end this process at any moment
+                    self._advice.say_how_to_resume(monitor.rounds_done)
+                else:
+                    self._advice.end(monitor.rounds_done, can_go_on=can_go_on)
             raise
 
     def _sinks_of_ray(self) -> list[Sink]:

@@ -22,7 +22,7 @@ from rich.console import Console
 
 from edgesim.fleet.on_ray import addresses, cluster, leaving, own_ray
 from edgesim.fleet.on_ray.addresses import AddressError, HeadLostError, check_auth_mode
-from edgesim.fleet.on_ray.placement import FleetError
+from edgesim.fleet.on_ray.placement import FleetError, NodeLostError
 
 HERE = {"ray_version": ray.__version__, "python_version": platform.python_version()}
 
@@ -244,6 +244,37 @@ def test_a_cluster_without_its_head_is_left_at_once(monkeypatch, kind, waits):
     ((end, thread),) = at_end
     thread.join(60)
     end(thread)  # does nothing: Ray has answered after all
+
+
+def test_the_end_of_the_node_of_this_machine_is_noticed_at_once(tmp_path):
+    async def end_a_node() -> None:
+        path, asked = str(tmp_path / "raylet"), asyncio.Event()
+
+        async def hold(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            asked.set()
+            await ended.wait()
+            writer.close()
+
+        ended = asyncio.Event()
+        node = await asyncio.start_unix_server(hold, path)
+        watching = asyncio.create_task(addresses.watch_node(path))
+        async with asyncio.timeout(60):
+            await asked.wait()
+            assert not watching.done()
+            ended.set()
+            node.close()
+            await watching
+
+    with pytest.raises(NodeLostError, match="resume the run, on a cluster when"):
+        asyncio.run(end_a_node())
+
+
+def test_ray_is_not_asked_for_anything_without_its_node(monkeypatch):
+    at_end = []
+    monkeypatch.setattr("ray.shutdown", None)
+    monkeypatch.setattr("atexit.register", at_end.append)
+    leaving.leave(NodeLostError)
+    assert len(at_end) == 1
 
 
 @pytest.mark.parametrize("chosen", [None, "70"])

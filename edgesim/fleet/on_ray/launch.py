@@ -16,6 +16,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 import ray
+from ray._private.worker import global_worker
 from ray.exceptions import (
     ActorAlreadyExistsError,
     ActorDiedError,
@@ -29,7 +30,7 @@ from edgesim.assembly.equipment import may_leave
 from edgesim.data.arrays import Shard
 from edgesim.errors import EdgesimError
 from edgesim.fleet.on_ray.actor import ActorLostError, DeviceActor, core_folder
-from edgesim.fleet.on_ray.addresses import AddressError, watch_head
+from edgesim.fleet.on_ray.addresses import AddressError, watch_head, watch_node
 from edgesim.fleet.on_ray.arithmetics import Arithmetics, Built
 from edgesim.fleet.on_ray.cluster import (
     NAME_TIMEOUT_S,
@@ -46,6 +47,7 @@ from edgesim.fleet.on_ray.placement import (
     FleetError,
     Need,
     Node,
+    NodeLostError,
     NoRoomError,
     cpu_share,
     devices_by_actor,
@@ -110,6 +112,7 @@ class RayFleet:
         self._name = secrets.token_hex(8)
         self._run = PurePath(str(plan.run_directory)).name
         self._actors: dict[range, ActorHandle[DeviceActor]] = {}
+        self._is_node_lost = False
         self._num_threads: dict[range, int] = {}
         try:
             self._start(len(shards))
@@ -207,10 +210,14 @@ class RayFleet:
             EdgesimError: of the first device that failed.
             ActorLostError: an actor can't be started again.
             HeadLostError: the head of the cluster has ended.
+            NodeLostError: the node of this machine has.
         """
         runs = [asyncio.ensure_future(self._supervise(devices)) for devices in self._actors]
         head = ray.get_runtime_context().gcs_address
         runs.append(asyncio.ensure_future(watch_head(head, is_own=not self._on_cluster)))
+        node = global_worker.node
+        assert node is not None, "a driver has joined one"
+        runs.append(asyncio.ensure_future(watch_node(node.raylet_socket_name)))
         runs.append(asyncio.ensure_future(self._report_absent()))
         finished = asyncio.ensure_future(self._all_finished.wait())
         try:
@@ -320,6 +327,8 @@ class RayFleet:
 
     async def stop(self) -> None:
         """End the run early; every host writes the rounds that it holds, as far as it can."""
+        if self._is_node_lost:
+            return
         present = [actor for devices, actor in self._actors.items() if devices not in self._absent]
         answers = await asyncio.gather(
             *(actor.stop.remote() for actor in present), return_exceptions=True
@@ -334,7 +343,9 @@ class RayFleet:
             )
 
     def close(self) -> None:
-        """End all actors."""
+        """End all actors, unless Ray would end this process first; then they end with it."""
+        if self._is_node_lost:
+            return
         for actor in self._actors.values():
             ray.kill(actor)
         remove(core_folder(self._name), timeout_s=0.0)  # absent before a first step
@@ -379,9 +390,11 @@ class RayFleet:
         }
 
     def _raise_failure(self, runs: Sequence[asyncio.Future[None]]) -> None:
-        """Raise the error that best explains the end: that of a lost actor, else of a device."""
+        """Raise the error that best explains the end: of a lost node or actor, else of a device."""
         errors = [error for run in runs if run.done() and (error := run.exception()) is not None]
-        for error in sorted(errors, key=lambda e: not isinstance(e, ActorLostError)):
+        self._is_node_lost = any(isinstance(error, NodeLostError) for error in errors)
+        best = NodeLostError if self._is_node_lost else ActorLostError
+        for error in sorted(errors, key=lambda e: not isinstance(e, best)):
             cause = _cause(error)
             if isinstance(cause, EdgesimError):
                 raise cause from None

@@ -11,6 +11,7 @@ from threading import Thread
 import ray
 
 from edgesim.fleet.on_ray.addresses import HeadLostError
+from edgesim.fleet.on_ray.placement import NodeLostError
 
 LEAVE_TIMEOUT_S = 30.0  # for Ray to leave a cluster after an error
 LOST_TIMEOUT_S = 5.0  # likewise, if its head is lost
@@ -23,6 +24,10 @@ def leave(kind: type[BaseException] | None, *_: object) -> None:
     if kind is None:
         ray.shutdown()
         return
+    if issubclass(kind, NodeLostError):  # a word to Ray may be the last one of this process
+        atexit.unregister(ray.shutdown)
+        atexit.register(_end_now)
+        return
     leaving = Thread(target=ray.shutdown, daemon=True)
     leaving.start()
     leaving.join(LOST_TIMEOUT_S if issubclass(kind, HeadLostError) else LEAVE_TIMEOUT_S)
@@ -34,7 +39,11 @@ def leave(kind: type[BaseException] | None, *_: object) -> None:
 def _end_at_once(leaving: Thread) -> None:
     """End this process if Ray's threads still wait, which would crash its end."""
     if leaving.is_alive():
-        with suppress(OSError, ValueError):  # nobody reads any more
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(1)
+        _end_now()
+
+
+def _end_now() -> None:
+    with suppress(OSError, ValueError):  # nobody reads any more
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(1)
