@@ -13,7 +13,11 @@ from edgesim.fleet.on_ray.own_ray import first_line
 
 TELL_AFTER_S = 1.0  # in which the losses of one node come together
 MAX_FRUITLESS_LOSSES = 20  # of one actor, without a round between them
-_PLURAL = {"its process ended": "their processes ended", "its node is gone": "the node is gone"}
+_UNAVAILABLE = "its process or its node ended"  # Ray takes a node for lost some seconds later
+_PLURAL = {
+    _UNAVAILABLE: "their processes or the node ended",
+    "its node is gone": "the node is gone",
+}
 
 _log = logging.getLogger(__name__)
 
@@ -87,7 +91,8 @@ class Losses:
     def _tell(self) -> None:
         for (host, reason), actors in self._untold.items():
             if len(actors) == 1:
-                line = f"the actor {self._labels(actors)} was lost ({reason}); it goes on from its"
+                one = f"the actor {self._labels(actors)} on {host}"
+                line = f"{one} was lost ({reason}); it goes on from its"
             else:
                 line = (
                     f"{len(actors)} actors on {host} were lost ({_PLURAL.get(reason, reason)}): "
@@ -101,4 +106,4 @@ def _reason(error: RayActorError) -> str:
     """Ray's reason for the loss of an actor, without its general remarks."""
     if "node" in (line := first_line(error).strip()) and "died" in line:
         return "its node is gone"
-    return "its process ended" if isinstance(error, ActorUnavailableError) else line
+    return _UNAVAILABLE if isinstance(error, ActorUnavailableError) else line
