@@ -41,9 +41,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _interrupt)
     skip_last_collection()
     try:
-        with _output.takes_over():
-            status = app(sys.argv[1:] or ["--help"], standalone_mode=False)
-        sys.exit(status if isinstance(status, int) else 0)
+        sys.exit(_run_command())
     except _UsageError as error:
         command = error.ctx.command_path if error.ctx else "edgesim"
         _err.print(f"{_worded(error.format_message())}\nsee {command} --help")
@@ -75,6 +73,19 @@ def main() -> None:
         or_own = ", or a part of your own gives what it should not" if has_own_code() else ""
         _err.print(f"this is a defect of edgesim{or_own}; `edgesim --debug ...` shows where")
         sys.exit(FAILED)
+
+
+def _run_command() -> int:
+    """Run the command of this process; return its exit status.
+
+    Raises:
+        KeyboardInterrupt: it was interrupted. typer makes a status of that.
+    """
+    with _output.takes_over():
+        status = app(sys.argv[1:] or ["--help"], standalone_mode=False)
+    if status == INTERRUPTED:
+        raise KeyboardInterrupt
+    return status if isinstance(status, int) else 0
 
 
 def _worded(message: str) -> str:

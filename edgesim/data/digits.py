@@ -68,8 +68,8 @@ def _table() -> NDArray[np.float64]:
     run, and each process of a fleet reads the data.
     """
     package = find_spec("sklearn")
-    assert package is not None, "edgesim depends on it"
-    assert package.origin is not None
+    if package is None or package.origin is None:  # as on a node of a cluster
+        raise DataError("data.source: digits come with scikit-learn; install it here")
     file = Path(package.origin).with_name("datasets") / FILE
     if not file.is_file():
         raise DataError(

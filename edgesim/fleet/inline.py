@@ -44,6 +44,10 @@ class InlineFleet:
         """Devices that wait for messages."""
         return self._host.waiting()
 
+    def absent(self) -> str:
+        """Nothing: the devices are in this process."""
+        return ""
+
     async def stop(self) -> None:
         """End a run early and write the rounds recorded so far."""
         await self._host.stop()

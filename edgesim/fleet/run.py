@@ -28,6 +28,7 @@ from edgesim.fleet.environment import (
     what_differs,
 )
 from edgesim.fleet.inline import InlineFleet
+from edgesim.fleet.on_ray.placement import NodeLostError
 from edgesim.fleet.on_ray.workers import Workers
 from edgesim.fleet.plan import FleetPlan
 from edgesim.fleet.recording.departures import describe
@@ -234,7 +235,7 @@ class _Run:
 
     @property
     def _advice(self) -> Advice:
-        return Advice(self.directory, self.prepared.scenario.fleet, self.address, self.console)
+        return Advice(self.directory, self.prepared.scenario, self.address, self.console)
 
     def do(self, *, recover: bool) -> RunResult:
         full_disk = FullDisk()
@@ -288,8 +289,10 @@ class _Run:
         """Run the fleet to its end; if it fails, say how it goes on, and join what is recorded."""
         if recover:
             monitor.go_on()
-            num_devices = self.prepared.scenario.fleet.num_devices
-            say(self.console, f"going on from {starting_rounds(self.directory, num_devices)}")
+            scenario = self.prepared.scenario
+            num_devices = scenario.fleet.num_devices
+            start = starting_rounds(self.directory, num_devices, scenario.recovery)
+            say(self.console, f"going on from {start}")
         has_started = False
         try:
             with self._fleet(monitor, recover=recover) as fleet:
@@ -307,7 +310,10 @@ class _Run:
             if has_started:
                 can_go_on = not isinstance(error, OwnCodeError | DivergedError)
                 note_stop(self.directory, error, can_go_on=can_go_on)
-                self._advice.end(monitor.rounds_done, can_go_on=can_go_on)
+                if isinstance(error, NodeLostError):  # Ray may end this process at any moment
+                    self._advice.say_how_to_resume(monitor.rounds_done)
+                else:
+                    self._advice.end(monitor.rounds_done, can_go_on=can_go_on)
             raise
 
     def _sinks_of_ray(self) -> list[Sink]:

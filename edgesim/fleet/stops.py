@@ -16,9 +16,12 @@ from edgesim.fleet.recording.view import say
 from edgesim.program import program
 from edgesim.results.run_directory import RunDirectory
 from edgesim.results.run_files import ABOUT, STOPPED_BY
-from edgesim.scenario.fleet import FleetSection
+from edgesim.scenario.recovery import RecoverySection
+from edgesim.scenario.schema import Scenario
 from edgesim.storage.checkpoint_format import CheckpointError, decode
 from edgesim.storage.space import StorageError
+
+BY_ROUNDS = "checkpoint_every_rounds"
 
 _log = logging.getLogger(__name__)
 
@@ -59,13 +62,13 @@ class Advice:
 
     Attributes:
         directory: of the run.
-        fleet: its devices.
+        scenario: of the run.
         address: of the Ray cluster that the run was on; None without.
         console: to say it on.
     """
 
     directory: RunDirectory
-    fleet: FleetSection
+    scenario: Scenario
     address: str | None
     console: Console
 
@@ -76,12 +79,13 @@ class Advice:
             rounds_done: by all devices, when the fleet was last looked at; None if it never was.
         """
         there = "" if self.address is None else f" --address {self.address}"
-        num_devices = self.fleet.num_devices
+        num_devices = self.scenario.fleet.num_devices
         if rounds_done is not None:
             rounds_done = max(rounds_done, min(self.directory.newest_checkpoints(num_devices)))
         command = f"{program()} resume {quote(self.directory.place)}{there}"
         say(self.console, f"{_stopped(rounds_done)}; go on with: {command}")
-        say(self.console, f"it goes on from {starting_rounds(self.directory, num_devices)}")
+        start = starting_rounds(self.directory, num_devices, self.scenario.recovery)
+        say(self.console, f"it goes on from {start}")
 
     def end(self, rounds_done: int | None, *, can_go_on: bool) -> None:
         """Join what is recorded, and say what to do, if the run's folder is still there.
@@ -98,9 +102,9 @@ class Advice:
                 return
             if can_go_on:
                 self.say_how_to_resume(rounds_done)
-            self.directory.merge_rounds(self.fleet.names)
+            self.directory.merge_rounds(self.scenario.fleet.names)
             if not can_go_on:
-                kept = rounds_kept(self.directory, self.fleet.num_devices)
+                kept = rounds_kept(self.directory, self.scenario.fleet.num_devices)
                 say(self.console, f"stopped; {kept} are kept: {self.directory.place}")
         except EdgesimError as error:
             _log.warning("what was recorded is kept in parts: %s", error)
@@ -121,10 +125,15 @@ def rounds_kept(directory: RunDirectory, num_devices: int) -> str:
     return f"{most:,} {'round' if most == 1 else 'rounds'} of each device"
 
 
-def starting_rounds(directory: RunDirectory, num_devices: int) -> str:
+def starting_rounds(directory: RunDirectory, num_devices: int, recovery: RecoverySection) -> str:
     """The rounds from which devices go on, those of their newest checkpoints; in words.
 
     Devices that have left do not go on.
+
+    Args:
+        directory: of the run.
+        num_devices: of its fleet.
+        recovery: what the scenario says of checkpoints.
     """
     newest = [
         max(rounds, default=0)
@@ -133,7 +142,8 @@ def starting_rounds(directory: RunDirectory, num_devices: int) -> str:
     ] or directory.newest_checkpoints(num_devices)
     first, last = min(newest), max(newest)
     if last == 0:
-        return "round 0: no checkpoint is written yet; recovery.checkpoint_every_s says when"
+        key = "checkpoint_every_s" if recovery.checkpoint_every_rounds is None else BY_ROUNDS
+        return f"round 0: there is no checkpoint; recovery.{key} says when one is written"
     if first == last:
         return f"round {first}, that of the last checkpoints"
     return f"rounds {first} to {last}, each device from its last checkpoint"

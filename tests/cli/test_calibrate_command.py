@@ -81,5 +81,5 @@ def test_an_interrupted_calibration_leaves_nothing(called, tmp_path, monkeypatch
     monkeypatch.setattr(edgesim.calibration.calibrate, "calibrate", interrupted)
     done = called("calibrate", "--out", "mine.yaml", cwd=tmp_path)
     assert done.returncode == 130
-    assert done.stderr.splitlines() == ["0 %: loading torch", "30 %: linear"], "no traceback"
+    assert done.stderr.splitlines() == ["0 %: loading torch", "30 %: linear", "interrupted"]
     assert list(tmp_path.iterdir()) == []

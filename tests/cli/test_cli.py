@@ -281,6 +281,7 @@ def test_an_interrupted_run_leaves_no_process(tmp_path):
         assert process.returncode == 130, output
         assert "Traceback" not in output
         assert "go on with: edgesim resume" in output
+        assert output.endswith("\ninterrupted\n")
         wait_for(lambda: not marked(str(tmp_path)), None)
         assert (tmp_path / "r" / "rounds.parquet").is_file()
     finally:

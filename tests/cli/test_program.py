@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+from types import ModuleType
 
 import pytest
 
+from edgesim.__main__ import main as start
 from edgesim.program import pip_install, program
 
 
@@ -43,3 +45,14 @@ def test_packages_are_installed_for_the_python_that_runs(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/home/me/my fleet/.venv/bin/python")
     python = "'/home/me/my fleet/.venv/bin/python'"
     assert pip_install("s3fs>=2025.2", "x") == f"{python} -m pip install 's3fs>=2025.2' x"
+
+
+def test_an_interrupt_while_commands_are_imported_has_no_traceback(monkeypatch, capsys):
+    class Interrupted(ModuleType):
+        def __getattr__(self, name):
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, "edgesim.cli", Interrupted("edgesim.cli"))
+    with pytest.raises(SystemExit, match="130"):
+        start()
+    assert capsys.readouterr().err == "interrupted\n"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from data_files import encode, load_dataset, random_images, write_parquet
 
-from edgesim.data import torchvision_compat
+from edgesim.data import digits, torchvision_compat
 from edgesim.data.errors import DataError
 from edgesim.data.images import LabelledImages, Splits, channel_statistics
 from edgesim.data.parquet.parquet import read_parquet
@@ -196,3 +196,9 @@ def test_other_failures_of_torchvision_are_not_hidden(monkeypatch):
     monkeypatch.setattr(torchvision_compat.importlib, "import_module", broken_import)
     with pytest.raises(RuntimeError, match="something else"):
         torchvision_compat.torchvision_datasets.__wrapped__()
+
+
+def test_digits_name_the_package_that_a_node_lacks(monkeypatch):
+    monkeypatch.setattr(digits, "find_spec", lambda _: None)
+    with pytest.raises(DataError, match="come with scikit-learn; install it here"):
+        digits._table.__wrapped__()

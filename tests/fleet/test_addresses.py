@@ -20,9 +20,9 @@ import ray
 from ray.core.generated import gcs_service_pb2, gcs_service_pb2_grpc
 from rich.console import Console
 
-from edgesim.fleet.on_ray import addresses, cluster
+from edgesim.fleet.on_ray import addresses, cluster, leaving, own_ray
 from edgesim.fleet.on_ray.addresses import AddressError, HeadLostError, check_auth_mode
-from edgesim.fleet.on_ray.placement import FleetError
+from edgesim.fleet.on_ray.placement import FleetError, NodeLostError
 
 HERE = {"ray_version": ray.__version__, "python_version": platform.python_version()}
 
@@ -200,6 +200,8 @@ def test_a_head_is_lost_once_it_has_failed_to_answer_some_times(monkeypatch):
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(HeadLostError, match=rf"of the cluster at {address} does not answer"):
             asyncio.run(addresses.watch_head(address))
+        with pytest.raises(HeadLostError, match=r"Ray's server on this machine .*: resume the run"):
+            asyncio.run(addresses.watch_head(address, is_own=True))
 
 
 def test_a_head_that_answers_now_and_then_is_there(monkeypatch):
@@ -231,21 +233,53 @@ def test_a_cluster_without_its_head_is_left_at_once(monkeypatch, kind, waits):
 
     monkeypatch.setattr("ray.shutdown", leave)
     for name in ("LEAVE_TIMEOUT_S", "LOST_TIMEOUT_S"):
-        monkeypatch.setattr(cluster, name, 0.01)
+        monkeypatch.setattr(leaving, name, 0.01)
     monkeypatch.setattr("atexit.register", lambda *call: at_end.append(call))
-    cluster._leave(kind, None, None)
+    leaving.leave(kind, None, None)
     assert left == [True] * waits
     answer.set()
     if waits:
         assert not at_end
         return
-    ((end, leaving),) = at_end
-    leaving.join(60)
-    end(leaving)  # does nothing: Ray has answered after all
+    ((end, thread),) = at_end
+    thread.join(60)
+    end(thread)  # does nothing: Ray has answered after all
+
+
+def test_the_end_of_the_node_of_this_machine_is_noticed_at_once(tmp_path):
+    async def end_a_node() -> None:
+        path, asked = str(tmp_path / "raylet"), asyncio.Event()
+
+        async def hold(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            asked.set()
+            await ended.wait()
+            writer.close()
+
+        ended = asyncio.Event()
+        node = await asyncio.start_unix_server(hold, path)
+        watching = asyncio.create_task(addresses.watch_node(path))
+        async with asyncio.timeout(60):
+            await asked.wait()
+            assert not watching.done()
+            ended.set()
+            node.close()
+            await watching
+
+    with pytest.raises(NodeLostError, match="resume the run, on a cluster when"):
+        asyncio.run(end_a_node())
+
+
+def test_ray_is_not_asked_for_anything_without_its_node(monkeypatch):
+    at_end = []
+    monkeypatch.setattr("ray.shutdown", None)
+    monkeypatch.setattr("atexit.register", at_end.append)
+    leaving.leave(NodeLostError)
+    assert len(at_end) == 1
 
 
 @pytest.mark.parametrize("chosen", [None, "70"])
-def test_ray_does_not_end_a_driver_before_edgesim_has_spoken(monkeypatch, chosen):
+@pytest.mark.parametrize("is_own", [False, True])
+def test_ray_does_not_end_a_driver_before_edgesim_has_spoken(monkeypatch, tmp_path, chosen, is_own):
     """By default it ends the process a minute after the last answer of a head."""
     name, seen = "RAY_gcs_rpc_server_reconnect_timeout_s", []
     monkeypatch.delenv(name, raising=False)
@@ -257,7 +291,10 @@ def test_ray_does_not_end_a_driver_before_edgesim_has_spoken(monkeypatch, chosen
         return SimpleNamespace(dashboard_url=None)
 
     monkeypatch.setattr("ray.init", join)
-    cluster._join("head:6379", [])
+    if is_own:
+        own_ray._start(tmp_path, None, dashboard=False)
+    else:
+        cluster._join("head:6379", [])
     assert seen == [chosen or "600"]
     assert float(seen[0]) > addresses.HEAD_TIMEOUT_S + 2 * addresses.HEAD_POLL_S
     assert os.environ.get(name) == chosen

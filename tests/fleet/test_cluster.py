@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import io
+import re
 import socket
 import subprocess
 import sys
 from collections import Counter
 from contextlib import ExitStack
+from importlib import metadata
 from itertools import repeat
 from pathlib import Path
 from threading import Event
@@ -182,6 +184,20 @@ def test_packages_that_a_node_lacks_or_has_otherwise_are_named():
     assert shipping.missing_packages([here, other]) is None
     bare = shipping.Software("far", None, {"python": "3.11.2", "numpy": "2.0"})
     assert "node far lacks torch, numba" in (shipping.missing_packages([here, bare]) or "")
+
+
+def test_actors_and_cells_import_no_package_that_nodes_are_not_asked_for():
+    lines = [line for line in metadata.requires("edgesim") or [] if "extra ==" not in line]
+    required = {re.split(r"[^\w-]", line)[0] for line in lines} - {"ray"}
+    owned = metadata.packages_distributions().items()
+    names = {name for name, owners in owned if required & {*map(str.lower, owners)}}
+    others = names - {*shipping.NEEDED, "torchgen", "scipy"}  # of torch; numba looks for scipy
+    source = (
+        f"import sys; sys.modules.update(dict.fromkeys({sorted(others)}));"
+        "import edgesim.compiled, edgesim.fleet.on_ray.actor, edgesim.sweeps.worker"
+    )
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True)
+    assert not done.returncode, done.stderr.splitlines()[-1]
 
 
 def test_software_is_told_by_a_process_that_has_no_edgesim():

@@ -28,15 +28,26 @@ def note(*losses: tuple[int, str, int, Exception]) -> None:
 def test_actors_that_a_node_loses_at_once_are_told_in_one_line(caplog):
     dead = RayActorError(None, "The actor died because its node has died. Node Id: 12\nits IP: 3")
     note((0, "near", 1, ENDED), (1, "far", 1, ENDED), (2, "far", 1, ENDED), (3, "far", 1, dead))
-    several = "their processes ended"
+    one, several = "its process or its node ended", "their processes or the node ended"
     assert caplog.messages == [
         f"{line} checkpoints"
         for line in (
-            "the actor device-0 was lost (its process ended); it goes on from its",
+            f"the actor device-0 on near was lost ({one}); it goes on from its",
             f"2 actors on far were lost ({several}): device-1, device-2; they go on from their",
-            "the actor device-3 was lost (its node is gone); it goes on from its",
+            "the actor device-3 on far was lost (its node is gone); it goes on from its",
         )
     ]
+
+
+def test_an_actor_that_ends_at_each_start_ends_the_run():
+    """Ray may start it again and again without a word to the caller."""
+    losses, first, most = Losses(lambda actors: f"{actors[0]}"), range(1), MAX_FRUITLESS_LOSSES
+    losses.note_restarts({first: 7})
+    losses.note_restarts({first: 6 + most, range(1, 2): 99})
+    losses.note_restarts({range(1, 2): 98 + most})  # the first one has been built meanwhile
+    losses.note_restarts({first: 7 + most})
+    with pytest.raises(ActorLostError, match=r"range\(0, 1\) was lost 20 times before it had"):
+        losses.note_restarts({first: 7 + 2 * most})
 
 
 def test_an_actor_that_is_lost_again_and_again_ends_the_run():

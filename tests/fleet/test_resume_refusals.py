@@ -16,8 +16,10 @@ from edgesim.device.device import Device
 from edgesim.device.trainer import DivergedError
 from edgesim.fleet import run as run_module
 from edgesim.fleet.recovery.checkpoints import NoSoundCheckpointError
+from edgesim.fleet.stops import starting_rounds
 from edgesim.fleet.transport.network import EnvelopesLostError
 from edgesim.results.run_directory import RunDirectory, RunDirectoryError
+from edgesim.scenario.recovery import RecoverySection
 from edgesim.storage.store import StorageError
 
 
@@ -37,12 +39,13 @@ def test_a_model_that_no_checkpoint_can_make_again_ends_the_attempt(tmp_path, ru
     assert [directory.checkpoint_rounds(device) for device in range(4)] == before
 
 
-def test_a_device_without_any_checkpoint_does_not_wait_for_what_nobody_has(tmp_path, runs):
+def test_a_device_without_any_checkpoint_does_not_wait_for_what_nobody_has(tmp_path, runs, caplog):
     often = ("recovery.checkpoint_every_rounds=1", "training.rounds=10")
     runs.interrupted(tmp_path / "run", *often, at_step=36)
     shutil.rmtree(tmp_path / "run" / "checkpoints" / "device-000002")
     with pytest.raises(EnvelopesLostError, match="files in checkpoints/device-000002 are lost"):
         resumed(tmp_path)
+    assert not any("sent again" in line for line in caplog.messages), "said once, by the error"
 
 
 def test_a_device_without_a_sound_checkpoint_ends_the_attempt_and_loses_nothing(tmp_path, runs):
@@ -175,13 +178,22 @@ def test_devices_that_have_left_do_not_go_on(tmp_path):
     newest = RunDirectory(tmp_path / "run").newest_checkpoints(4)
     assert newest[1]
     assert newest == [0, newest[1], 0, 0]
-    assert "it goes on from round 0: no checkpoint" in (tmp_path / "run.log").read_text()
+    assert "it goes on from round 0: there is no checkpoint" in (tmp_path / "run.log").read_text()
 
 
 def test_who_stops_before_the_first_checkpoint_is_told_that_all_is_done_again(tmp_path):
     train_and_interrupt(tmp_path, "recovery.checkpoint_every_rounds=100", at_step=11)
     said = (tmp_path / "run.log").read_text()
-    assert "\nit goes on from round 0: no checkpoint is written yet; recovery.checkpoint" in said
+    key = "recovery.checkpoint_every_rounds"
+    assert f"from round 0: there is no checkpoint; {key} says when one is written\n" in said
+
+
+def test_the_interval_of_checkpoints_is_one_of_seconds_unless_rounds_are_given(tmp_path):
+    directory = RunDirectory.create(tmp_path / "run", "0" * 32)
+    said = starting_rounds(directory, 2, RecoverySection())
+    assert said.endswith(
+        "there is no checkpoint; recovery.checkpoint_every_s says when one is written"
+    )
 
 
 def test_who_has_diverged_is_not_told_to_do_so_again(tmp_path):

@@ -29,6 +29,9 @@ class Fleet:
     async def waiting(self):
         return [Waiting(1, 4, ((0, 1),))]
 
+    def absent(self):
+        return ""
+
 
 @pytest.fixture
 def clock(monkeypatch):
@@ -112,6 +115,21 @@ def test_of_many_that_wait_the_first_are_told_and_the_number_of_the_others(
 def test_where_nobody_waits_that_is_told():
     said = describe([Waiting(1, 4, ())], 60.0)
     assert "): no device waits for a message: all compute; what was recorded is kept" in said
+
+
+def test_actors_that_were_never_built_are_named(clock):
+    class Unbuilt(Fleet):
+        async def progress(self):
+            return []
+
+        async def waiting(self):
+            return []
+
+        def absent(self):
+            return "device-0, device-1"
+
+    with pytest.raises(StalledError, match=r"s\): not built: device-0, device-1; what was rec"):
+        asyncio.run(watch(Unbuilt([]), TIMEOUT_S))
 
 
 def test_a_pause_that_takes_longer_counts_as_two_at_most(clock):

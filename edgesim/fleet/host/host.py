@@ -411,8 +411,9 @@ class Host:
         self._resending.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._failure = self._failure or error
-            _log.warning("envelopes could not be sent again: %s", error)
-            if self._running is not None:
+            if self._running is None or self._running.done():  # nobody is there to raise it
+                _log.warning("envelopes could not be sent again: %s", error)
+            else:
                 self._running.cancel()
 
 

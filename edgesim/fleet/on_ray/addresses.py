@@ -13,6 +13,7 @@ import os
 import platform
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 from urllib.parse import urlsplit
@@ -34,7 +35,7 @@ from ray.core.generated.gcs_service_pb2_grpc import InternalKVGcsServiceStub, No
 from ray.exceptions import AuthenticationError
 from rich.console import Console
 
-from edgesim.fleet.on_ray.placement import FleetError
+from edgesim.fleet.on_ray.placement import FleetError, NodeLostError
 from edgesim.fleet.on_ray.private_folder import PREFIX
 
 CONNECT_TIMEOUT_S = 10.0
@@ -210,8 +211,12 @@ def _check_versions(versions: dict[str, str], said: str) -> None:
         ) from error
 
 
-async def watch_head(address: str) -> None:
+async def watch_head(address: str, *, is_own: bool = False) -> None:
     """Ask the head of a cluster again and again whether it is there.
+
+    Args:
+        address: of the head.
+        is_own: the cluster is one of our own on this machine, which ends with the run.
 
     Raises:
         HeadLostError: it does not answer any more.
@@ -221,9 +226,35 @@ async def watch_head(address: str) -> None:
         await asyncio.sleep(HEAD_POLL_S)
         if await asyncio.to_thread(_head_answers, address):
             answered_s = monotonic()
+    if is_own:
+        raise HeadLostError(
+            "Ray's server on this machine (gcs_server) does not answer any more; most likely it was"
+            " killed, or the machine lacks memory: resume the run"
+        )
     raise HeadLostError(
         f"the head of the cluster at {address} does not answer any more, and the cluster ends with "
         "it: start a cluster, then resume the run there"
+    )
+
+
+async def watch_node(socket_path: str) -> None:
+    """Wait for the end of Ray's node process on this machine, without which Ray ends its drivers.
+
+    Args:
+        socket_path: of its socket. It says nothing to who asks nothing.
+
+    Raises:
+        NodeLostError: it has ended.
+    """
+    with suppress(OSError):
+        reader, writer = await asyncio.open_unix_connection(socket_path)
+        try:
+            await reader.read()
+        finally:
+            writer.close()
+    raise NodeLostError(
+        "Ray's node on this machine (raylet) has ended, and with it what this process needs of Ray:"
+        " resume the run, on a cluster when the node is there again"
     )
 
 

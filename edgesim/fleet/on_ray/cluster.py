@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
 import logging
 import os
-import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
 from math import isclose
 from pathlib import PurePath
 from threading import Thread
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import ray
 from ray._private import state  # what is free on which node has no public name
@@ -26,10 +25,10 @@ from edgesim.fleet.on_ray.access import leave_word
 from edgesim.fleet.on_ray.addresses import (
     REMEDY_OF_TOKENS,
     AddressError,
-    HeadLostError,
     check_auth_mode,
     find_cluster,
 )
+from edgesim.fleet.on_ray.leaving import PATIENT, leave
 from edgesim.fleet.on_ray.own_ray import (
     NAMESPACE,
     RAY_FAILURES,
@@ -67,13 +66,13 @@ from edgesim.fleet.on_ray.workers import Workers
 from edgesim.learning.accelerator import num_local_gpus
 from edgesim.program import program
 
-NAME_TIMEOUT_S = 60.0  # for Ray to end the actors of a driver that was killed
-LEAVE_TIMEOUT_S = 30.0  # for Ray to leave a cluster after an error
-LOST_TIMEOUT_S = 5.0  # likewise, if its head is lost
-POLL_S = 0.5  # between looks at whether a name is free
-_PATIENT = {"RAY_gcs_rpc_server_reconnect_timeout_s": "600"}
-"""Ray ends a driver whose head is lost, by default after a minute and without a word of ours."""
+if TYPE_CHECKING:
+    from ray.actor import ActorHandle
 
+Answer = TypeVar("Answer")
+
+NAME_TIMEOUT_S = 60.0  # for Ray to end the actors of a driver that was killed
+POLL_S = 0.5  # between looks at whether a name is free
 _MOST_BYTES = 4096  # of a private folder's path, in which no socket is
 
 _log = logging.getLogger(__name__)
@@ -112,7 +111,7 @@ def ray_session(
         if address is not None:
             address = find_cluster(address, console)
             dashboard_url = _join(address, [])
-            stack.push(_leave)
+            stack.push(leave)
             if modules := _modules_to_ship(console):
                 ray.shutdown()  # packages to ship are given when joining
                 _join(address, modules)
@@ -127,28 +126,6 @@ def ray_session(
             own = own_ray(dashboard=dashboard, console=console, run=run, workers=workers)
             stack.enter_context(own)
         yield
-
-
-def _leave(kind: type[BaseException] | None, *_: object) -> None:
-    """Leave the cluster; if its head is lost, Ray may wait for its answer without end."""
-    if kind is None:
-        ray.shutdown()
-        return
-    leaving = Thread(target=ray.shutdown, daemon=True)
-    leaving.start()
-    leaving.join(LOST_TIMEOUT_S if issubclass(kind, HeadLostError) else LEAVE_TIMEOUT_S)
-    if leaving.is_alive():
-        atexit.unregister(ray.shutdown)  # it would wait there again
-        atexit.register(_end_at_once, leaving)
-
-
-def _end_at_once(leaving: Thread) -> None:
-    """End this process if Ray's threads still wait, which would crash its end."""
-    if leaving.is_alive():
-        with suppress(OSError, ValueError):  # nobody reads any more
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(1)
 
 
 def _wait_for_name(run: str) -> None:
@@ -185,7 +162,7 @@ def _tell_dashboards(stack: ExitStack, url: str, run: str) -> None:
 def _join(address: str, modules: Sequence[str]) -> str | None:
     """Join a cluster and ship packages to its nodes; return the address of its dashboard."""
     try:
-        with environment({name: os.environ.get(name, _PATIENT[name]) for name in _PATIENT}):
+        with environment({name: os.environ.get(name, PATIENT[name]) for name in PATIENT}):
             read_settings_of_ray()
             context = ray.init(
                 address=address,
@@ -250,19 +227,29 @@ def cluster_nodes() -> list[Node]:
 async def why_absent(number: int, need: Need) -> str:
     """Why so many actors are not there yet, in words.
 
-    Ray asks a lost head without end. So a thread asks that nobody waits for when the run ends.
-
     Args:
         number: of actors.
         need: what each asks for.
     """
-    answer: Future[str] = Future()
+    return await _apart(lambda: _why_absent(number, need))
+
+
+async def restarts(actors: Mapping[range, ActorHandle[Any]]) -> dict[range, int]:
+    """How often Ray has started each actor again."""
+    ids = {devices: actor._actor_id.hex() for devices, actor in actors.items()}  # noqa: SLF001
+    found = await _apart(lambda: {devices: state.actors(own) for devices, own in ids.items()})
+    return {devices: about.get("NumRestarts", 0) for devices, about in found.items()}
+
+
+async def _apart(ask_ray: Callable[[], Answer]) -> Answer:
+    """Ask Ray in a thread that nobody waits for when the run ends: Ray asks a lost head forever."""
+    answer: Future[Answer] = Future()
 
     def ask() -> None:
         if not answer.set_running_or_notify_cancel():
             return
         try:
-            answer.set_result(_why_absent(number, need))
+            answer.set_result(ask_ray())
         except BaseException as error:  # noqa: BLE001 (raised where it is waited for)
             answer.set_exception(error)
 

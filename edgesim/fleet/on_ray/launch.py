@@ -16,6 +16,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 import ray
+from ray._private.worker import global_worker
 from ray.exceptions import (
     ActorAlreadyExistsError,
     ActorDiedError,
@@ -29,7 +30,7 @@ from edgesim.assembly.equipment import may_leave
 from edgesim.data.arrays import Shard
 from edgesim.errors import EdgesimError
 from edgesim.fleet.on_ray.actor import ActorLostError, DeviceActor, core_folder
-from edgesim.fleet.on_ray.addresses import AddressError, watch_head
+from edgesim.fleet.on_ray.addresses import AddressError, watch_head, watch_node
 from edgesim.fleet.on_ray.arithmetics import Arithmetics, Built
 from edgesim.fleet.on_ray.cluster import (
     NAME_TIMEOUT_S,
@@ -37,6 +38,7 @@ from edgesim.fleet.on_ray.cluster import (
     name_is_taken,
     num_cluster_gpus,
     ray_session,
+    restarts,
     why_absent,
 )
 from edgesim.fleet.on_ray.losses import Losses
@@ -45,6 +47,7 @@ from edgesim.fleet.on_ray.placement import (
     FleetError,
     Need,
     Node,
+    NodeLostError,
     NoRoomError,
     cpu_share,
     devices_by_actor,
@@ -87,7 +90,7 @@ class RayFleet:
         shards: one per device, in order; those of an actor reach it once, through the object store.
         recover: restore devices from checkpoints if there are any.
         on_restart: called with the devices of a lost actor that has been restarted.
-        on_cluster: Ray is that of several machines; the run ends if its head is lost.
+        on_cluster: Ray is that of several machines, and not one of our own.
 
     Raises:
         NoRoomError: the cluster has no room for the actors.
@@ -109,6 +112,7 @@ class RayFleet:
         self._name = secrets.token_hex(8)
         self._run = PurePath(str(plan.run_directory)).name
         self._actors: dict[range, ActorHandle[DeviceActor]] = {}
+        self._is_node_lost = False
         self._num_threads: dict[range, int] = {}
         try:
             self._start(len(shards))
@@ -206,22 +210,25 @@ class RayFleet:
             EdgesimError: of the first device that failed.
             ActorLostError: an actor can't be started again.
             HeadLostError: the head of the cluster has ended.
+            NodeLostError: the node of this machine has.
         """
         runs = [asyncio.ensure_future(self._supervise(devices)) for devices in self._actors]
-        if self._on_cluster:
-            head = ray.get_runtime_context().gcs_address
-            runs.append(asyncio.ensure_future(watch_head(head)))
+        head = ray.get_runtime_context().gcs_address
+        runs.append(asyncio.ensure_future(watch_head(head, is_own=not self._on_cluster)))
+        node = global_worker.node
+        assert node is not None, "a driver has joined one"
+        runs.append(asyncio.ensure_future(watch_node(node.raylet_socket_name)))
+        runs.append(asyncio.ensure_future(self._report_absent()))
         finished = asyncio.ensure_future(self._all_finished.wait())
-        reporting = asyncio.ensure_future(self._report_absent())
         try:
             # Actors stay until all devices have done their last round: a restarted device requests
             # old envelopes from its neighbours, which may have to be restarted themselves.
             await asyncio.wait((*runs, finished), return_when=asyncio.FIRST_COMPLETED)
             self._raise_failure(runs)
         finally:
-            for task in (*runs, finished, reporting):
+            for task in (*runs, finished):
                 task.cancel()
-            await asyncio.gather(*runs, finished, reporting, return_exceptions=True)
+            await asyncio.gather(*runs, finished, return_exceptions=True)
 
     async def _supervise(self, devices: range) -> None:
         """Run the devices of one actor; restart them after each loss of the actor."""
@@ -275,16 +282,24 @@ class RayFleet:
         self._losses.note(devices, self._hosts[devices], rounds_done, error)
 
     async def _report_absent(self) -> None:
-        """Log at intervals which actors are missing."""
+        """Log at intervals which actors are missing.
+
+        Raises:
+            ActorLostError: one ends at each start. Its calls may never be answered.
+        """
         while True:
             await asyncio.sleep(START_REPORT_S)
-            if not self._absent:
-                continue
             absent = set(self._absent)
+            number_of_restarts: dict[range, int] = {}
             try:
-                why = await why_absent(len(absent), self._need)
+                if absent:
+                    number_of_restarts = await restarts({a: self._actors[a] for a in absent})
+                    why = await why_absent(len(absent), self._need)
             except RAY_FAILURES as error:
                 why = f"their state is not known ({first_line(error)})"
+            self._losses.note_restarts(number_of_restarts)
+            if not absent:
+                continue
             _log.warning(
                 "waiting for %d of %d actors (%s): %s",
                 len(absent),
@@ -298,6 +313,10 @@ class RayFleet:
         answers: dict[range, list[Waiting]] = await self._call_all("waiting")
         return [waiting for answer in answers.values() for waiting in answer]
 
+    def absent(self) -> str:
+        """Actors without devices, in words; empty if there are none."""
+        return self._labels(self._absent)
+
     async def progress(self) -> list[Progress]:
         """Progress of the devices of each actor; the last known one if an actor does not answer."""
         self._newest.update(await self._call_all("progress"))
@@ -308,6 +327,8 @@ class RayFleet:
 
     async def stop(self) -> None:
         """End the run early; every host writes the rounds that it holds, as far as it can."""
+        if self._is_node_lost:
+            return
         present = [actor for devices, actor in self._actors.items() if devices not in self._absent]
         answers = await asyncio.gather(
             *(actor.stop.remote() for actor in present), return_exceptions=True
@@ -322,7 +343,9 @@ class RayFleet:
             )
 
     def close(self) -> None:
-        """End all actors."""
+        """End all actors, unless Ray would end this process first; then they end with it."""
+        if self._is_node_lost:
+            return
         for actor in self._actors.values():
             ray.kill(actor)
         remove(core_folder(self._name), timeout_s=0.0)  # absent before a first step
@@ -367,9 +390,11 @@ class RayFleet:
         }
 
     def _raise_failure(self, runs: Sequence[asyncio.Future[None]]) -> None:
-        """Raise the error that best explains the end: that of a lost actor, else of a device."""
+        """Raise the error that best explains the end: of a lost node or actor, else of a device."""
         errors = [error for run in runs if run.done() and (error := run.exception()) is not None]
-        for error in sorted(errors, key=lambda e: not isinstance(e, ActorLostError)):
+        self._is_node_lost = any(isinstance(error, NodeLostError) for error in errors)
+        best = NodeLostError if self._is_node_lost else ActorLostError
+        for error in sorted(errors, key=lambda e: not isinstance(e, best)):
             cause = _cause(error)
             if isinstance(cause, EdgesimError):
                 raise cause from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from ray.exceptions import ActorUnavailableError, RayActorError
 
@@ -13,7 +13,11 @@ from edgesim.fleet.on_ray.own_ray import first_line
 
 TELL_AFTER_S = 1.0  # in which the losses of one node come together
 MAX_FRUITLESS_LOSSES = 20  # of one actor, without a round between them
-_PLURAL = {"its process ended": "their processes ended", "its node is gone": "the node is gone"}
+_UNAVAILABLE = "its process or its node ended"  # Ray takes a node for lost some seconds later
+_PLURAL = {
+    _UNAVAILABLE: "their processes or the node ended",
+    "its node is gone": "the node is gone",
+}
 
 _log = logging.getLogger(__name__)
 
@@ -28,6 +32,7 @@ class Losses:
     def __init__(self, labels: Callable[[Iterable[range]], str]) -> None:
         self._labels = labels
         self._counts: dict[range, tuple[int, int]] = {}
+        self._first_restarts: dict[range, int] = {}
         self._untold: dict[tuple[str, str], list[range]] = {}
         self._telling: asyncio.Task[None] | None = None
 
@@ -57,6 +62,26 @@ class Losses:
         if self._telling is None or self._telling.done():
             self._telling = asyncio.create_task(self._tell_soon())
 
+    def note_restarts(self, absent: Mapping[range, int]) -> None:
+        """Take note of how often actors were started again that have no devices yet.
+
+        Args:
+            absent: restarts of each such actor so far.
+
+        Raises:
+            ActorLostError: an actor ends at each start.
+        """
+        self._first_restarts = {
+            actor: self._first_restarts.get(actor, number) for actor, number in absent.items()
+        }
+        for actor, number in absent.items():
+            if (lost := number - self._first_restarts[actor]) >= MAX_FRUITLESS_LOSSES:
+                raise ActorLostError(
+                    f"the actor {self._labels([actor])} was lost {lost} times before it had built "
+                    "its devices: see its log in Ray's session folder, and whether its machine "
+                    "lacks memory or a package"
+                )
+
     async def _tell_soon(self) -> None:
         try:
             await asyncio.sleep(TELL_AFTER_S)
@@ -66,7 +91,8 @@ class Losses:
     def _tell(self) -> None:
         for (host, reason), actors in self._untold.items():
             if len(actors) == 1:
-                line = f"the actor {self._labels(actors)} was lost ({reason}); it goes on from its"
+                one = f"the actor {self._labels(actors)} on {host}"
+                line = f"{one} was lost ({reason}); it goes on from its"
             else:
                 line = (
                     f"{len(actors)} actors on {host} were lost ({_PLURAL.get(reason, reason)}): "
@@ -80,4 +106,4 @@ def _reason(error: RayActorError) -> str:
     """Ray's reason for the loss of an actor, without its general remarks."""
     if "node" in (line := first_line(error).strip()) and "died" in line:
         return "its node is gone"
-    return "its process ended" if isinstance(error, ActorUnavailableError) else line
+    return _UNAVAILABLE if isinstance(error, ActorUnavailableError) else line

@@ -23,6 +23,7 @@ from rich.console import Console
 
 from edgesim.fleet.on_ray.access import leave_word
 from edgesim.fleet.on_ray.addresses import TOKEN_LOGGER
+from edgesim.fleet.on_ray.leaving import PATIENT, leave
 from edgesim.fleet.on_ray.placement import FleetError
 from edgesim.fleet.on_ray.workers import Workers, prepared_workers
 from edgesim.program import program
@@ -63,7 +64,7 @@ def own_ray(
         ready = workers or stack.enter_context(prepared_workers(console))
         folder = ready.folder
         token = stack.enter_context(_token(folder))
-        stack.callback(ray.shutdown)
+        stack.push(leave)
         url = _start(folder, ready.python, dashboard=dashboard)
         if url:
             leave_word(folder, f"http://{url}", token, run)
@@ -106,7 +107,7 @@ def _start(folder: Path, python: Path | None, *, dashboard: bool) -> str | None:
     # The user need not hear of the token that was just generated.
     logging.getLogger(TOKEN_LOGGER).setLevel(logging.ERROR)
     try:
-        settings = (_NO_WORKERS_YET if python else {}) | _LESS_IDLE_WORK
+        settings = (_NO_WORKERS_YET if python else {}) | _LESS_IDLE_WORK | PATIENT
         settings |= _FRESH_METRICS if dashboard else _NO_METRICS
         with (
             environment({name: os.environ.get(name, settings[name]) for name in settings}),

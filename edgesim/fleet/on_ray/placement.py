@@ -22,6 +22,10 @@ class FleetError(EdgesimError):
     """The fleet can't be started."""
 
 
+class NodeLostError(FleetError):
+    """Ray's node of the driver's machine has ended; Ray ends the driver when it notices."""
+
+
 class NoRoomError(FleetError):
     """The cluster has no room for the fleet."""
 

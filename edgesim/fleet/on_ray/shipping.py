@@ -24,7 +24,11 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from edgesim.fleet.on_ray.placement import FleetError
 
 PACKAGES = ("edgesim", "topologies")
-NEEDED = ("torch", "numpy", "numba", "networkx", "pyarrow", "pydantic", "fsspec", "yaml", "sklearn")
+# What actors import, and cells of a sweep on a cluster; these alone use rich.
+NEEDED = (
+    *("torch", "numpy", "numba", "networkx", "pyarrow", "pydantic", "fsspec", "yaml", "PIL"),
+    "rich",
+)
 DECIDE_BITS = ("torch", "numpy", "numba")
 PASSED_ON = frozenset(
     {"AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_PROFILE"}

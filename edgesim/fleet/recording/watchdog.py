@@ -29,6 +29,10 @@ class WatchedFleet(Protocol):
         """Devices that wait for messages."""
         ...
 
+    def absent(self) -> str:
+        """Actors whose devices are not built, in words; empty if there are none."""
+        ...
+
 
 async def watch(fleet: WatchedFleet, timeout_s: float, names: Sequence[str] = ()) -> None:
     """Check the progress of a fleet until cancelled.
@@ -60,11 +64,21 @@ async def watch(fleet: WatchedFleet, timeout_s: float, names: Sequence[str] = ()
         if has_moved or any(part.full for part in parts):
             idle_s = 0.0
         elif idle_s > timeout_s:
-            raise StalledError(describe(await fleet.waiting(), timeout_s, names))
+            said = describe(await fleet.waiting(), timeout_s, names, fleet.absent())
+            raise StalledError(said)
 
 
-def describe(waiting: Sequence[Waiting], timeout_s: float, names: Sequence[str] = ()) -> str:
-    """Waiting devices as text; first the devices that others wait for and that do not wait."""
+def describe(
+    waiting: Sequence[Waiting], timeout_s: float, names: Sequence[str] = (), absent: str = ""
+) -> str:
+    """Waiting devices as text; first the devices that others wait for and that do not wait.
+
+    Args:
+        waiting: devices that do.
+        timeout_s: for which nothing has happened.
+        names: of the devices, where they have some.
+        absent: actors whose devices are not built.
+    """
     waiting_devices = {who.device for who in waiting}
     lines = [
         f"{device_label(who.device, names)} in round {who.round_index} waits for "
@@ -80,6 +94,8 @@ def describe(waiting: Sequence[Waiting], timeout_s: float, names: Sequence[str] 
         labels = (device_label(device, names) for device in missed[:NAMED_DEVICES])
         others = ", ".join(label.removeprefix("device ") for label in labels)
         lines = [f"device {others}: computing, or away, and waited for", *lines]
+    if absent:
+        lines = [f"not built: {absent}", *lines]
     hidden = len(lines) - NAMED_DEVICES
     shown = "; ".join(lines[:NAMED_DEVICES]) or "no device waits for a message: all compute"
     more = f"; and {hidden} more" if hidden > 0 else ""
