@@ -266,3 +266,23 @@ def test_a_root_of_mean_squares_of_a_regression_is_told(tmp_path):
 def test_a_sum_is_told_by_nothing(tmp_path, found):
     settings = settings_of(tmp_path, ROOTS.replace("OTHER", found))
     assert not prepare(load_scenario(QUICKSTART, settings)).notices
+
+
+@pytest.mark.parametrize(
+    ("reported", "is_told"),
+    [
+        ("-losses.sum()", True),
+        ("losses.sum() * 1000", True),
+        ("losses.sum() * 0", True),
+        ("losses.sum() * 3", False),
+        ("(losses / 2 - 2).sum()", False),
+        ("losses.sum()", False),
+    ],
+)
+def test_a_reported_loss_of_the_other_sign_or_size_is_told(tmp_path, reported, is_told):
+    """Loss and report may differ on purpose, as by a penalty."""
+    body = ROOTS.replace("OTHER", "losses.mean()").replace("losses.sum()", reported)
+    notices = prepare(load_scenario(QUICKSTART, settings_of(tmp_path, body))).notices
+    assert len(notices) == is_told
+    assert all("training.task: loss gives 2." in said for said in notices)
+    assert all("training goes by the first, evaluations report the second" in s for s in notices)

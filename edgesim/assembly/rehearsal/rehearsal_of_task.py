@@ -20,6 +20,7 @@ from edgesim.results.columns import EVALUATION_NAMES, OWN_PREFIX
 MODEL = "model.name"
 LIKE = 0.05  # relative difference of figures that count as alike
 ROUNDING = 1e-4  # of sums in another order; those of four samples in fp32 differ by some 1e-7
+SAME_SIZE, OTHER_SIZE = 2, 100  # times; losses of one size, and of sizes that are no penalty's
 UNLIKE = (-2, 6)  # powers of 2, by the first and the last of which unlike samples are scaled
 
 _METRIC = re.compile(r"[a-z][a-z0-9_]*")
@@ -81,6 +82,7 @@ def rehearse_task(
         for notice in (
             _check_sums(task, evaluated, targets),
             _notice_of_loss(task, trained, targets, loss),
+            _notice_of_reported(loss.value, sums["loss"] / len(targets), len(targets)),
         )
         if notice
     )
@@ -266,6 +268,21 @@ def _notice_of_loss(task: Task, outputs: Tensor, targets: Tensor, loss: _Loss) -
             "sum over samples; learning rates and the column loss are meant for means"
         )
     return None
+
+
+def _notice_of_reported(loss: float, reported: float, num_samples: int) -> str | None:
+    """That what evaluations report has the other sign than what is trained, or another size.
+
+    They may differ on purpose, as by a penalty that training adds.
+    """
+    least, most = sorted((abs(loss), abs(reported)))
+    is_reversed = loss * reported < 0 and most <= SAME_SIZE * least
+    if not is_reversed and most <= OTHER_SIZE * least:
+        return None
+    return (
+        f"{TASK}: loss gives {loss:.4g} for {num_samples} samples, and sums a mean of "
+        f"{reported:.4g}: training goes by the first, evaluations report the second"
+    )
 
 
 def _are_alike(value: float, other: float, like: float = LIKE) -> bool:
