@@ -27,7 +27,13 @@ if TYPE_CHECKING:
     from edgesim.distributed.around import gossip_around
     from edgesim.distributed.errors import GossipError
     from edgesim.distributed.gossip import Gossip
-    from edgesim.errors import EdgesimError, OwnCodeError, ScenarioError, ScenarioWarning
+    from edgesim.errors import (
+        EdgesimError,
+        OwnCodeError,
+        ResultWarning,
+        ScenarioError,
+        ScenarioWarning,
+    )
     from edgesim.fleet.recording.fleet_state import Sink
     from edgesim.results.differences import Comparison, compare_runs
     from edgesim.results.evaluation import Evaluation
@@ -51,7 +57,13 @@ _HOMES = {
     "edgesim.distributed.around": ("gossip_around",),
     "edgesim.distributed.errors": ("GossipError",),
     "edgesim.distributed.gossip": ("Gossip",),
-    "edgesim.errors": ("EdgesimError", "OwnCodeError", "ScenarioError", "ScenarioWarning"),
+    "edgesim.errors": (
+        "EdgesimError",
+        "OwnCodeError",
+        "ResultWarning",
+        "ScenarioError",
+        "ScenarioWarning",
+    ),
     "edgesim.fleet.recording.fleet_state": ("Sink",),
     "edgesim.results.differences": ("Comparison", "compare_runs"),
     "edgesim.results.evaluation": ("Evaluation",),
@@ -78,6 +90,7 @@ __all__ = [
     "GossipError",
     "MLflow",
     "OwnCodeError",
+    "ResultWarning",
     "Run",
     "Scenario",
     "ScenarioError",

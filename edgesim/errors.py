@@ -29,6 +29,10 @@ class ScenarioWarning(UserWarning):
     """An allowed choice of a scenario has consequences that are easily overlooked."""
 
 
+class ResultWarning(UserWarning):
+    """Figures of a finished run are in doubt, as its `summary["warnings"]` says."""
+
+
 class OwnCodeError(EdgesimError):
     """A part of one's own failed in a run; says which, where and how. Notes have its own frames."""
 

@@ -15,9 +15,9 @@ from rich.console import Console
 from edgesim.api.callbacks import CallbackError, Callbacks
 from edgesim.api.checks import check
 from edgesim.api.scenarios import ScenarioLike, errors_of_python, name_of, read_scenario
-from edgesim.errors import ScenarioError, ScenarioWarning
+from edgesim.errors import ResultWarning, ScenarioError, ScenarioWarning
 from edgesim.fleet.recording.fleet_state import Sink
-from edgesim.fleet.run import resume_run, run_scenario
+from edgesim.fleet.run import RunResult, resume_run, run_scenario
 from edgesim.results.evaluation import Callback
 from edgesim.results.load import load_run
 from edgesim.results.run import Run
@@ -76,6 +76,7 @@ def run(
     Warns:
         ScenarioWarning: an allowed choice of the scenario has consequences that are easily
             overlooked.
+        ResultWarning: figures of the finished run are in doubt.
     """
     name = name_of(scenario)
     read = read_scenario(scenario, overrides, _OPTIONS)
@@ -96,6 +97,8 @@ def run(
             console=progress_console(progress=progress),
             sinks=told,
         )
+    for doubt in _doubts(result, known=checked.notices):
+        warnings.warn(doubt, ResultWarning, stacklevel=2)
     return load_run(result.place)
 
 
@@ -124,6 +127,9 @@ def resume(
         RunDirectoryError: there is no run to go on with.
         LeaseError: another process works on the run.
         EdgesimError: the run failed.
+
+    Warns:
+        ResultWarning: figures of the finished run are in doubt.
     """
     told = _all_sinks(on_evaluation, sinks, str(place))
     with errors_of_python(), _resumable(str(place), address):
@@ -135,7 +141,15 @@ def resume(
             console=progress_console(progress=progress),
             sinks=told,
         )
+    for doubt in _doubts(result):
+        warnings.warn(doubt, ResultWarning, stacklevel=2)
     return load_run(result.place)
+
+
+def _doubts(result: RunResult, known: Sequence[str] = ()) -> list[str]:
+    """What a run says at its end, but for notices that were raised before it."""
+    said = result.summary.get("warnings", ())
+    return [f"{result.place}: {text}" for text in said if text not in known]
 
 
 def default_place(name: str) -> Path:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from edgesim.api.device_models import NoModelError, model_of
 from edgesim.api.full_precision import in_full_precision, with_values
+from edgesim.api.given_batches import checked_batches
 from edgesim.api.origin import Origin, data_of
 from edgesim.api.programs import ABOUT_PROGRAM, PROGRAM, NoProgramError, traced
 from edgesim.assembly.build import (
@@ -24,6 +25,7 @@ from edgesim.assembly.build import (
     flat_model_of,
     make_flat_model,
     make_model,
+    make_task,
 )
 from edgesim.assembly.start_files import read_start
 from edgesim.code_version import CodeVersion, code_version
@@ -32,6 +34,7 @@ from edgesim.errors import EdgesimError
 from edgesim.fleet.environment import check_own_parts
 from edgesim.fleet.recording.evaluation import rounding_seeds, seeded
 from edgesim.learning.flat_model import FlatModel, Quality
+from edgesim.learning.tasks import Classification
 from edgesim.learning.threads import one_thread
 from edgesim.models.children import named_places
 from edgesim.models.dropout import SeededDropout
@@ -110,18 +113,23 @@ class TrainedModel:
         """Accuracy, loss and other metrics of the run's task, by the module as it is now.
 
         Args:
-            batches: of inputs and targets; None: the test samples of the run, which gives the
-                figures of its last evaluation on the common test samples.
+            batches: pairs of inputs and targets, tensors or arrays of numpy as those of
+                `test_batches`; None: the test samples of the run, which gives the figures of its
+                last evaluation on the common test samples.
 
         Raises:
+            ValueError: there is no sample, or a batch has another form.
             ScenarioError, DataError: the data, or files that the scenario names, are not there.
             RunDirectoryError: the test samples have changed since the run.
             ChangedModuleError: the module has other tensors than at first.
         """
+        origin = self._origin
         if batches is None:
             self._check_samples()
             batches = self.test_batches()
-        origin = self._origin
+        else:
+            are_classes = type(make_task(origin.scenario)) is Classification
+            batches = checked_batches(batches, origin.data, are_classes=are_classes)
         seeds = rounding_seeds(origin.scenario.seed, self.device, origin.num_rounds)
         with one_thread():  # as in runs
             _copy_tensors(self.module, _inner(self._flat.model))

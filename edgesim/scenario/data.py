@@ -35,7 +35,7 @@ class LabelSkewPartition(Section):
     skew: Probability = Field(
         description=(
             "fraction sorted by label: at 0 shards are like all data, at 1 they have one or "
-            "two labels"
+            "two labels; parts are rounded down, so a few samples of each label go to nobody"
         )
     )
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError
 from yaml.nodes import MappingNode, Node
 
-from edgesim.errors import ScenarioError, did_you_mean
+from edgesim.errors import ScenarioError, did_you_mean, with_notes
 from edgesim.scenario.cell_names import cell_names
 from edgesim.scenario.file_references import KEYS, absolute_reference
 from edgesim.scenario.files import (
@@ -367,7 +367,8 @@ def _scenario(
     except ScenarioError as error:
         first, *others = str(error).splitlines()
         more = f" (and {len(others)} more)" if others else ""
-        raise ScenarioError(f"{file}: cell {cell_name}: {first}{more}") from error
+        named = with_notes(ScenarioError(f"{file}: cell {cell_name}: {first}{more}"), error)
+        raise named from (error if others else error.__cause__)
 
 
 def _absolute(key: str, value: object, folder: Path) -> object:

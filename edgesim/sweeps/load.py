@@ -16,6 +16,7 @@ from edgesim.scenario.plain import in_yaml, value_of
 from edgesim.storage.store import Store
 from edgesim.sweeps.directory import NOT_FINISHED, is_finished, read_failures, read_plan
 from edgesim.sweeps.sameness import Contents, check_settings, environment_of, warnings_of_code
+from edgesim.sweeps.unlike_rounds import notice_of_rounds, rounds_follow
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,6 +53,7 @@ class SweepResults:
             `averaging_rate_found` has the rates that `gossip.averaging_rate: auto` found.
         missing: cells that are not finished, each with its reason.
         warnings: of finished cells whose figures are in doubt, such as models that move apart.
+        notices: of rows whose cells can't well be averaged, as they did unlike numbers of rounds.
     """
 
     place: str
@@ -60,6 +62,7 @@ class SweepResults:
     evaluations: pd.DataFrame
     missing: dict[str, str]
     warnings: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    notices: tuple[str, ...] = ()
 
     @property
     def is_finished(self) -> bool:
@@ -121,10 +124,11 @@ class SweepResults:
         return averaged.assign(**{key: first_rows[key] for key in kept})
 
     def warning_lines(self) -> list[str]:
-        """The first warnings, a line each, and how many cells have more."""
+        """Notices and the first warnings, a line each, and how many cells have more."""
         lines = [f"{cell}: {said[0]}" for cell, said in self.warnings.items()]
         more = len(lines) - _MOST_WARNINGS
-        return lines[:_MOST_WARNINGS] + ([f"and {more} more cells"] if more > 0 else [])
+        shown = lines[:_MOST_WARNINGS] + ([f"and {more} more cells"] if more > 0 else [])
+        return [*self.notices, *shown]
 
     def __repr__(self) -> str:
         lines = [f"<sweep {self.name}: {self._said}; files {self.place}>"]
@@ -163,7 +167,7 @@ def load_sweep(place: str | Path) -> SweepResults:
     store = Store.at(str(place))
     plan, failures = read_plan(store), read_failures(store)
     keys, tables, missing, told = tuple(plan["keys"]), [], {}, {}
-    contents, environments = Contents(), {}
+    contents, environments, rounds = Contents(), {}, []
     for name, cell in plan["cells"].items():
         if not is_finished(store, name):
             missing[name] = failures.get(name, NOT_FINISHED)
@@ -175,6 +179,9 @@ def load_sweep(place: str | Path) -> SweepResults:
         if of_cell := run.summary.get("warnings"):
             told[name] = tuple(of_cell)
         rows, settings = _with_devices(run), settings_of(cell["settings"], cell["scenario"], keys)
+        if rounds_follow(run.scenario):
+            row = tuple(value for key, value in settings.items() if key != SEED)
+            rounds.append((row, _planned_rounds(run)))
         if cell["scenario"]["gossip"].get("averaging_rate") == "auto":
             rows = rows.assign(averaging_rate_found=run.summary["averaging_rate"])
         front = pd.DataFrame({"cell": name, **settings}, index=rows.index)
@@ -190,7 +197,14 @@ def load_sweep(place: str | Path) -> SweepResults:
             UnfinishedRunWarning,
             stacklevel=2,
         )
-    return SweepResults(store.url, plan["name"], keys, found, missing, told)
+    notices = tuple(notice_of_rounds(rounds))
+    return SweepResults(store.url, plan["name"], keys, found, missing, told, notices)
+
+
+def _planned_rounds(run: Run) -> int:
+    """Rounds of its epochs, also where the fleet did fewer as batteries ran empty."""
+    epochs, done = run.summary["epochs"], run.summary["rounds"]
+    return round((run.scenario.training.epochs or 0) * done / epochs) if epochs else 0
 
 
 def _with_devices(run: Run) -> pd.DataFrame:

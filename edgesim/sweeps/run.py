@@ -37,10 +37,11 @@ from edgesim.sweeps.directory import (
     read_failures,
     write_failures,
 )
-from edgesim.sweeps.load import SweepResults, load_sweep
+from edgesim.sweeps.load import SEED, SweepResults, load_sweep
 from edgesim.sweeps.pool import Event, Task, run_tasks
 from edgesim.sweeps.progress import shown_progress
 from edgesim.sweeps.sameness import known_contents, other_code
+from edgesim.sweeps.unlike_rounds import notice_of_rounds, rounds_follow
 
 _OPTIONS = ("sweep", "only", "scale", "out", "workers", "address", "on_event", "progress")
 
@@ -186,12 +187,16 @@ def check_cells(planned: Sweep, name: str, finished: Collection[str] = ()) -> li
         ScenarioError: a cell can't be run; the message names it.
     """
     said: Counter[str] = Counter()
+    rounds = []
     to_run = [cell for cell in planned.wanted if cell.name not in finished]
     for cell in to_run:
         checked = check(cell.scenario, f"{name}: cell {cell.name}", reads_images=False)
         said.update(checked.notices)
+        if rounds_follow(cell.scenario):
+            row = tuple((key, value) for key, value in cell.settings.items() if key != SEED)
+            rounds.append((row, checked.num_rounds))
     lines = [f"{notice} ({count} of {len(to_run)} cells)" for notice, count in said.items()]
-    return [*lines, *_notice_of_norms(planned)]
+    return [*lines, *notice_of_rounds(rounds), *_notice_of_norms(planned)]
 
 
 def check_open_cells(planned: Sweep, place: str, name: str) -> list[str]:

@@ -47,9 +47,13 @@ YAML = re.compile(r"^```yaml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def test_the_file_of_a_sweep_is_whole_and_its_cells_can_run(tmp_path):
-    block, part = YAML.findall((ROOT / "docs" / "sweeps.md").read_text())
+    block, part, sections = YAML.findall((ROOT / "docs" / "sweeps.md").read_text())
     (tmp_path / "rates.yaml").write_text(block)
     assert len(read_sweep("quickstart", yaml.safe_load(part)["sweep"]).cells) == 4
+    compared = read_sweep("quickstart", yaml.safe_load(sections)["sweep"])
+    found = {(c.settings["gossip.algorithm"], c.scenario.topology.kind) for c in compared.cells}
+    assert found == {("choco", "ring"), ("gradient_push", "directed_ring")}
+    assert check_cells(compared, "sections") is not None
     planned = read_sweep(tmp_path / "rates.yaml")
     assert len(planned.cells) == 2 * 2 * 2, "two rates, two seeds, two sizes of the fleet"
     assert check_cells(planned, "rates.yaml") is not None

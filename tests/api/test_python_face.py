@@ -267,6 +267,7 @@ def test_a_run_is_quiet_and_leaves_the_process_as_it_was(trained, tmp_path, capf
     try:
         with warnings.catch_warnings(), caplog.at_level(logging.INFO):
             warnings.simplefilter("error")
+            warnings.simplefilter("ignore", edgesim.ResultWarning)  # its fleet learns little
             run = asyncio.run(cell())
         assert torch.get_num_threads() == 2
     finally:
@@ -350,3 +351,15 @@ def test_every_public_name_is_there_and_documented():
         assert getattr(edgesim, name).__doc__, name
     with pytest.raises(AttributeError, match="no attribute 'rnu'"):
         _ = edgesim.rnu
+
+
+def test_what_a_run_says_at_its_end_is_raised_as_a_warning(tmp_path):
+    slow = {"training__rounds": 1, "training__optimizer__lr": 1e-9, "evaluation__every_epochs": 1}
+    with pytest.warns(edgesim.ResultWarning) as caught:
+        run = edgesim.run("quickstart", out=tmp_path / "run", inline=True, **slow)
+    (text,) = run.summary["warnings"]
+    assert "no better than a guess" in text
+    assert [str(warning.message) for warning in caught] == [f"{run.place}: {text}"]
+    assert caught[0].filename == __file__
+    with pytest.warns(edgesim.ResultWarning, match="no better than a guess"):
+        edgesim.resume(run.place)

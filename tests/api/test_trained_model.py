@@ -194,3 +194,39 @@ def test_other_test_samples_are_refused(run_of):
         model.evaluate()
     batch = next(model.test_batches())
     assert np.isfinite(model.evaluate([batch]).loss)
+
+
+IMAGES, LABELS = torch.zeros(4, 1, 8, 8), torch.arange(4)
+FORM = r"must be float32 of shape \(samples, 1, 8, 8\)"
+
+
+@pytest.mark.parametrize(
+    ("batches", "said"),
+    [
+        ((IMAGES, LABELS), r"batches\[0\] is a tensor of float32 .* \[\(inputs, targets\)\]"),
+        ([(IMAGES, LABELS, 1)], r"batches\[0\] is a tuple of 3; batches must be a list of pairs"),
+        ([([1.0], LABELS)], "is a list of 1 and a tensor of int64 .* must be two tensors, or arr"),
+        ([(IMAGES[:, 0], LABELS)], rf"float32 and shape \(4, 8, 8\); {FORM}"),
+        ([(IMAGES[:2], LABELS[:2]), (IMAGES[..., :7], LABELS)], rf"of batches\[1\] .*; {FORM}"),
+        (
+            [(IMAGES.byte(), LABELS)],
+            rf"of uint8 .*; {FORM}, .* \(bytes / 255 - mean\) / std",
+        ),
+        ([(IMAGES.double().numpy(), LABELS)], rf"tensor of float64 .*; {FORM}$"),
+        ([(IMAGES, LABELS[:3])], r"has 4 inputs, but its targets are a tensor .* \(3,\); must be"),
+        ([(IMAGES, LABELS + 7)], "a target of .* is 10; must be int64 .*, classes from 0 to 9"),
+        ([(IMAGES, LABELS - 1)], "a target of .* is -1; must be int64 .*, classes from 0 to 9"),
+        ([(IMAGES, LABELS.float())], "targets of .* a tensor of float32 .*; must be int64"),
+        ([], "a model was to be evaluated on no samples"),
+    ],
+)
+def test_batches_of_another_form_are_refused(run_of, batches, said):
+    with pytest.raises(ValueError, match=said):
+        edgesim.trained_model(run_of("batch")).evaluate(batches)
+
+
+def test_arrays_are_as_good_as_tensors(run_of):
+    model = edgesim.trained_model(run_of("batch"))
+    batches = [*model.test_batches()]
+    arrays = [[tensor.numpy() for tensor in batch] for batch in batches]
+    assert model.evaluate(arrays) == model.evaluate(batches) == model.evaluate()

@@ -324,8 +324,16 @@ def too_large(codes):
     return np.float32(2.5) * codes
 
 
-@pytest.mark.parametrize("wrong", [negated, of_other_entries, too_large])
-def test_a_compressor_whose_error_is_larger_than_the_vector_is_told_of(wrong):
+def doubled(codes):
+    return 2 * codes
+
+
+def nothing(codes):
+    return 0 * codes
+
+
+@pytest.mark.parametrize("wrong", [negated, of_other_entries, too_large, doubled, nothing])
+def test_a_compressor_whose_error_is_as_large_as_the_vector_is_told_of(wrong):
     x = torch.randn(LAYOUT.numel, generator=torch.Generator().manual_seed(0)) / 100
     told = rehearse_compressor(*2 * [Other({"codes": wrong}, {})], LAYOUT, x)
     assert told.startswith("gossip.compressor.kind: the error |x - C(x)|^2 is ")

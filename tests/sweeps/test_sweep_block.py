@@ -259,3 +259,12 @@ def test_a_shorter_sweep_has_a_folder_of_its_own():
         *("runs/quickstart", "runs/quickstart"),
         "runs/quickstart-scale-0.25",
     ]
+
+
+def test_an_error_of_a_cell_is_shown_once_unless_the_chained_one_says_more():
+    with pytest.raises(ScenarioError, match="cell averaging_rate=-1: ") as caught:
+        cells_of("{grid: {gossip.averaging_rate: [-1]}}")
+    assert not isinstance(caught.value.__cause__, ScenarioError)
+    with pytest.raises(ScenarioError, match=r" \(and 1 more\)$") as caught:
+        cells_of("{list: [{gossip.averaging_rate: -1, data.batch_size: -1}]}")
+    assert str(caught.value.__cause__).count("must be") == 2

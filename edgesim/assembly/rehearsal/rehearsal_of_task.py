@@ -19,6 +19,9 @@ from edgesim.results.columns import EVALUATION_NAMES, OWN_PREFIX
 
 MODEL = "model.name"
 LIKE = 0.05  # relative difference of figures that count as alike
+ROUNDING = 1e-4  # of sums in another order; those of four samples in fp32 differ by some 1e-7
+SAME_SIZE, OTHER_SIZE = 2, 100  # times; losses of one size, and of sizes that are no penalty's
+UNLIKE = (-2, 6)  # powers of 2, by the first and the last of which unlike samples are scaled
 
 _METRIC = re.compile(r"[a-z][a-z0-9_]*")
 _CONSENSUS = "consensus_"  # begins names of summary.json, where metrics are too
@@ -65,7 +68,7 @@ def rehearse_task(
     sums = _sums(task, evaluated, targets)
     if not isfinite(sums["loss"]):
         raise ScenarioError(f"{TASK}: sums gives {sums['loss']} as loss of the first outputs")
-    figures = _figures(task, [sums], len(targets))
+    _figures(task, [sums], len(targets))
     for one in (task, make()):
         again = _sums(one, evaluated, targets)
         is_same = repr(dict(sums)) == repr(dict(again))  # nan included
@@ -77,8 +80,9 @@ def rehearse_task(
     return tuple(
         notice
         for notice in (
-            _check_sums(task, evaluated, targets, figures),
+            _check_sums(task, evaluated, targets),
             _notice_of_loss(task, trained, targets, loss),
+            _notice_of_reported(loss.value, sums["loss"] / len(targets), len(targets)),
         )
         if notice
     )
@@ -186,39 +190,69 @@ def _figures(
     return figures
 
 
-def _check_sums(
-    task: Task, outputs: Tensor, targets: Tensor, figures: Mapping[str, float]
-) -> str | None:
-    """Refuse what is no sum over samples, such as a mean; a notice of what is not nearly one."""
+def _check_sums(task: Task, outputs: Tensor, targets: Tensor) -> str | None:
+    """Refuse what is no sum over samples, such as a mean; a notice of what is not quite one.
+
+    Sums of parts of the batch are compared with those of the whole: of halves, and of each sample
+    alone. So are those of unlike samples, in which a root of a mean is far from the mean of roots.
+    """
     num_samples = len(targets)
-    half = num_samples // 2
-    if half == 0 or outputs.ndim == 0 or len(outputs) != num_samples:
+    if num_samples < 2 or outputs.ndim == 0 or len(outputs) != num_samples:
         return None
+    for tried in ((outputs, targets), _unlike(outputs, targets)):
+        for num_parts in dict.fromkeys((2, num_samples)):
+            if notice := _check_parts(task, *tried, num_parts):
+                return notice
+    return None
+
+
+def _unlike(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Outputs of unlike size, and targets too where they are numbers; so are errors and losses."""
+    factors = torch.logspace(*UNLIKE, len(targets), base=2)
+    return _scaled(outputs, factors), _scaled(targets, factors)
+
+
+def _scaled(values: Tensor, factors: Tensor) -> Tensor:
+    if not values.is_floating_point():
+        return values
+    return values * factors.to(values.dtype).reshape(-1, *[1] * (values.ndim - 1))
+
+
+def _check_parts(task: Task, outputs: Tensor, targets: Tensor, num_parts: int) -> str | None:
+    """The same of one division of the batch."""
+    num_samples = len(targets)
+    pairs = zip(outputs.tensor_split(num_parts), targets.tensor_split(num_parts), strict=True)
     try:
-        parts = [
-            _sums(task, outputs[:half], targets[:half]),
-            _sums(task, outputs[half:], targets[half:]),
-        ]
-        by_halves = _figures(task, parts, num_samples)
+        whole = _sums(task, outputs, targets)
+        parts = [_sums(task, *pair) for pair in pairs]
+        figures = _figures(task, [whole], num_samples)
+        by_parts = _figures(task, parts, num_samples)
     except (
         ScenarioError
     ):  # fewer samples are none that it can measure, such as those without labels
         return None
-    for name, whole in figures.items():
-        by_half = by_halves[name]
-        if _are_alike(whole, by_half) or (isfinite(whole) and not isfinite(by_half)):
+    if all(_is_sum(value, [part.get(name, 0) for part in parts]) for name, value in whole.items()):
+        return None
+    for name, figure in figures.items():
+        by_part = by_parts[name]
+        if _are_alike(figure, by_part, ROUNDING) or not isfinite(by_part):
             continue
         said = (
-            f"{TASK}: {name} of {num_samples} samples is {whole:.4g} if they are one batch, and "
-            f"{by_half:.4g} if they are two"
+            f"{TASK}: {name} of {num_samples} samples is {figure:.4g} if they are one batch, and "
+            f"{by_part:.4g} if they are {'two' if num_parts == 2 else num_parts}"
         )
-        if _are_alike(2 * whole, by_half):
+        if _are_alike(num_parts * figure, by_part):
             raise ScenarioError(
                 f"{said}: sums must give sums over samples, no means or maxima, as those of all "
                 "batches are added and divided by the number of samples"
             )
         return f"{said}: so evaluations depend on how samples are grouped"
     return None
+
+
+def _is_sum(whole: float, parts: Sequence[float]) -> bool:
+    """Whether a measure of all samples is the sum of its parts, as far as fp32 tells."""
+    return abs(whole - sum(parts)) <= ROUNDING * sum(map(abs, parts))
 
 
 def _notice_of_loss(task: Task, outputs: Tensor, targets: Tensor, loss: _Loss) -> str | None:
@@ -236,7 +270,22 @@ def _notice_of_loss(task: Task, outputs: Tensor, targets: Tensor, loss: _Loss) -
     return None
 
 
-def _are_alike(value: float, other: float) -> bool:
+def _notice_of_reported(loss: float, reported: float, num_samples: int) -> str | None:
+    """That what evaluations report has the other sign than what is trained, or another size.
+
+    They may differ on purpose, as by a penalty that training adds.
+    """
+    least, most = sorted((abs(loss), abs(reported)))
+    is_reversed = loss * reported < 0 and most <= SAME_SIZE * least
+    if not is_reversed and most <= OTHER_SIZE * least:
+        return None
+    return (
+        f"{TASK}: loss gives {loss:.4g} for {num_samples} samples, and sums a mean of "
+        f"{reported:.4g}: training goes by the first, evaluations report the second"
+    )
+
+
+def _are_alike(value: float, other: float, like: float = LIKE) -> bool:
     if not (isfinite(value) and isfinite(other)):
         return str(value) == str(other)  # nan included
-    return abs(value - other) <= LIKE * max(abs(value), abs(other))
+    return abs(value - other) <= like * max(abs(value), abs(other))
