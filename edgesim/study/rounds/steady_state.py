@@ -51,6 +51,8 @@ class DeviceCycle:
         waits_for: in-neighbour whose message ended most waits of the device; None without a wait.
         absorbed_from: at free pace, messages absorbed in a round, by their sender.
         most_wait_s: longest `wait_s` of a round, in lockstep.
+        most_late_s: longest time by which a round in lockstep ended after the seconds of a contact
+            trace that it stands for; 0 without a trace.
         most_lost_bytes: largest `lost_bytes` of a round, in lockstep.
     """
 
@@ -62,6 +64,7 @@ class DeviceCycle:
     waits_for: int | None
     absorbed_from: Mapping[int, float] = field(default_factory=dict)
     most_wait_s: float = 0.0
+    most_late_s: float = 0.0
     most_lost_bytes: float = 0.0
 
     @property
@@ -254,6 +257,7 @@ class _Sums:
     lost_bytes: int = 0
     lost_in_round: int = 0
     most_wait_s: float = 0.0
+    most_late_s: float = 0.0
     most_lost_bytes: int = 0
     waited_for: Counter[int] = field(default_factory=Counter)
 
@@ -305,11 +309,17 @@ class _Fleet:
             last = self._last_event(device, inbox)
             step_end_s = clock.now_s
             time = clock.end_round([(one.sender, one.stamp) for one in inbox])
-            if clock.now_s > step_end_s:
+            if time.is_by_trace:
+                until = Event(device, None, 0.0, 0.0, 0.0, None, is_by_trace=True)
+                self._clock_events[device] = until
+            elif clock.now_s > step_end_s:
                 self._clock_events[device] = last
             sums.compute_s += time.compute_s
             sums.wait_s += time.wait_s
             sums.most_wait_s = max(sums.most_wait_s, time.wait_s)
+            if round_s := clock.hardware.round_s:
+                late_s = time.end_s - (round_index + 1) * round_s
+                sums.most_late_s = max(sums.most_late_s, late_s)
             sums.most_lost_bytes = max(sums.most_lost_bytes, sums.lost_in_round)
             sums.lost_in_round = 0
             if time.waited_for != NOBODY:
@@ -326,6 +336,7 @@ class _Fleet:
                 lost_bytes=sums.lost_bytes / num_rounds,
                 waits_for=_most_frequent(sums.waited_for),
                 most_wait_s=sums.most_wait_s,
+                most_late_s=sums.most_late_s,
                 most_lost_bytes=sums.most_lost_bytes,
             )
             for clock, sums in zip(self.clocks, self._sums, strict=True)
