@@ -144,7 +144,7 @@ def is_short(schedule: Schedule, num_rounds: int) -> bool:
     On a contact trace they may be more: few of its rounds say nothing of the others.
     """
     schedule = with_everyone(schedule)
-    events_of_round = schedule.num_devices + _edges(schedule) / schedule.exchange_every
+    events_of_round = schedule.num_devices + edges_of_exchange(schedule) / schedule.exchange_every
     most = _MOST_EVENTS if is_trace(schedule) else FEW_EVENTS
     return num_rounds * events_of_round <= most
 
@@ -154,8 +154,8 @@ def is_trace(schedule: Schedule) -> bool:
     return schedule.seconds_per_round is not None and schedule.period is None
 
 
-def _edges(schedule: Schedule) -> int:
-    """Messages of an exchange."""
+def edges_of_exchange(schedule: Schedule) -> int:
+    """Messages of the first exchange."""
     exchange = first_exchange(schedule)
     return sum(len(schedule.out_edges(i, exchange)) for i in range(schedule.num_devices))
 
@@ -185,7 +185,7 @@ def find_steady_state(
     cycles = [without_absences(own) for own in hardware]
     hardware = [replace(own, duty_cycle=c) for own, c in zip(hardware, cycles, strict=True)]
     num_devices, every = len(hardware), schedule.exchange_every  # rounds per exchange
-    edges = _edges(schedule)
+    edges = edges_of_exchange(schedule)
     most_groups = max(2, (most_events or _MOST_EVENTS) // (num_devices * every + edges))
     most_rounds = most_groups * every
     warm_up = min(max(_LEAST_WARM_UP, 2 * num_devices), most_groups // 2) * every
