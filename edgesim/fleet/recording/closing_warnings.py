@@ -23,7 +23,7 @@ from edgesim.scenario.presence import make_timed_churn
 from topologies import Schedule, TimedChurn
 
 LEAST_SHARE = 0.5  # of the rounds with an exchange, in which something is sent
-_LEAST_LATE = 0.01  # of the seconds that a round stands for; less is not told
+_LEAST_LATE = 0.05  # of the seconds that a round stands for; less, as by handovers, is not told
 _NAMED = 4  # devices in a warning
 _ROUNDING = 1e-6  # relative; push weights are double, and a million rounds change a sum by 1e-10
 

@@ -20,7 +20,7 @@ from edgesim.study.rounds.steady_state import (
 )
 from topologies import ContactTrace, Schedule
 
-_LEAST_LATE = 0.01  # of the seconds that a round stands for; less is not told
+_LEAST_LATE = 0.05  # of the seconds that a round stands for; less, as by handovers, is not told
 
 
 @own_code("while the bytes of a message are counted")
