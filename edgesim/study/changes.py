@@ -97,7 +97,7 @@ def advise(scenario: Scenario, costs: IterationCosts) -> Advice | None:
         most = _battery(training)
         return _advice("batteries", trial, trial.all([*larger, *general]), _battery, most)
     if costs.steady_state is not None:
-        if _share_of_trace(costs.steady_state) > _HELPS:
+        if _is_paced_by_trace(costs.steady_state):
             return Advice("time", (), None, 0)
         return _advice("time", trial, trial.all(general), _time, _time(training))
     profiles = tuple(trial.all(profile_candidates(costs)))
@@ -186,9 +186,9 @@ class _Trial:
                 yield change
 
 
-def _share_of_trace(state: SteadyState) -> float:
-    """Part of the time of rounds that a contact trace sets, whatever devices and links are like."""
-    return seconds_by_kind(state.limits).get("trace", 0.0) / state.period_s
+def _is_paced_by_trace(state: SteadyState) -> bool:
+    """Whether a contact trace says how long rounds last, whatever devices and links are like."""
+    return seconds_by_kind(state.limits).get("trace", 0.0) > _HELPS * state.period_s
 
 
 def _is_free(costs: IterationCosts) -> bool:

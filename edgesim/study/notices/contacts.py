@@ -53,8 +53,7 @@ def _late_rounds(
     schedule, seconds = studied.schedule, studied.schedule.seconds_per_round
     if seconds is None or not studied.scenario.fleet.rules.waits_for_all:
         return []
-    rounds = FEW_EVENTS // (schedule.num_devices + edges_of_exchange(schedule))
-    rounds = max(1, min(rounds, num_rounds))
+    rounds = max(1, min(int(FEW_EVENTS / _events_of_round(schedule)), num_rounds))
     work, seed = Works(studied).in_round, studied.scenario.seed
     state = find_steady_state(hardware, schedule, work, bytes_between, seed, num_rounds=rounds)
     late_s = max(device.most_late_s for device in state.devices)
@@ -97,6 +96,15 @@ def _short_contacts(
         "such contacts out of the trace"
     )
     return [said]
+
+
+def _events_of_round(schedule: Schedule) -> float:
+    """Steps and messages of the first round, or of a mean one of the trace if they are more."""
+    edges, trace = float(edges_of_exchange(schedule)), _trace(schedule)
+    if trace is not None:
+        spans = (np.asarray(changes).reshape(-1, 2) for changes in trace.contacts.values())
+        edges = max(edges, sum(int(np.diff(span).sum()) for span in spans) / trace.num_rounds)
+    return schedule.num_devices + edges
 
 
 def _trace(schedule: Schedule) -> ContactTrace | None:
