@@ -89,6 +89,7 @@ def device_hardware(scenario: Scenario, schedule: Schedule) -> tuple[Hardware, .
             duty_cycle=_awake_times(scenario, group, device, timed_churn),
             worst_loss=_worst_loss(scenario, schedule, device),
             leaves_s=timed_churn.leave_s(device),
+            round_s=_round_s(scenario, schedule),
         )
         for device, (profile, group) in enumerate(zip(profiles, groups, strict=True))
     )
@@ -235,6 +236,12 @@ def _worst_loss(scenario: Scenario, schedule: Schedule, device: int) -> float:
 
 def _is_half_duplex(network: NetworkSection, profile: DeviceProfile) -> bool:
     return profile.radio.is_half_duplex if network.half_duplex is None else network.half_duplex
+
+
+def _round_s(scenario: Scenario, schedule: Schedule) -> float:
+    """Seconds of a contact trace that a round stands for in lockstep; 0 elsewhere."""
+    seconds = schedule.seconds_per_round
+    return seconds if seconds is not None and scenario.fleet.rules.waits_for_all else 0.0
 
 
 def _duty_cycle(scenario: Scenario, group: DeviceGroup) -> DutyCycle:

@@ -58,7 +58,7 @@ class RoundCosts:
         end_s: the device's clock after the round.
         compute_s: awake seconds of the step.
         wait_s: awake seconds in which the device did not compute.
-        waited_for: sender of the message that ended the wait; -1 without a wait.
+        waited_for: sender of the message that ended the wait; -1 without one.
         lost_packets: number of packets of the device's messages that were sent again.
         lost_bytes: bytes of the packets that were sent again.
         energy: energy of the round.

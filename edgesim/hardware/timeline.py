@@ -4,6 +4,7 @@
     send      messages leave one after the other, once the step is done and the radio is free
     arrive    a message arrives when its link has carried it (links.py)
     round     a round ends when the messages of all in-neighbours have arrived; then the next begins
+    trace     a round k that stands for S seconds of a contact trace ends at (k + 1) S, or later
 
 A half-duplex radio either sends or receives. It first sends the messages of a round, then receives
 those of that round one by one, in the order in which their first bits could arrive. Until then they
@@ -14,7 +15,8 @@ The clock of a device that is absent in some rounds stands still. Its next step 
 done by the time at which the fleet has come to their round, and the clock goes on from the first
 bit of the first message that tells the fleet's time: until then the device was away, and has not
 waited. Neighbours that were away too do not know that time. They tell what time they have; then
-devices that came back go on together, and wait for each other, until somebody knows better.
+devices that came back go on together, and wait for each other, until somebody knows better. On a
+contact trace a device that takes part in round k is there from k S on.
 
 The clock does not depend on wall-clock time. It depends on the device's own past and on the stamps
 of the messages that it receives, so the fleet needs no common clock.
@@ -83,6 +85,7 @@ class Hardware:
         duty_cycle: times at which the device is awake; at free pace absences are part of it.
         worst_loss: highest packet loss of the links.
         leaves_s: virtual time at which the device leaves for good, by plan; at free pace.
+        round_s: seconds of a contact trace that a round stands for; 0 without a trace. In lockstep.
     """
 
     profile: DeviceProfile
@@ -92,6 +95,7 @@ class Hardware:
     duty_cycle: DutyCycle | AwakeTimes = ALWAYS_AWAKE
     worst_loss: float = 0.0
     leaves_s: float = inf
+    round_s: float = 0.0
 
     def sending_j(self, num_bytes: float) -> float:
         """Energy to send bytes on the worst link, with mean losses: the radio's, and idle power."""
@@ -113,13 +117,15 @@ class RoundTime:
         end_s: the device's clock after the round.
         compute_s: awake seconds of the step.
         wait_s: awake seconds between the step and the end of the round.
-        waited_for: sender of the message that ended the wait; `NOBODY` without a wait.
+        waited_for: sender of the message that ended the wait; `NOBODY` without one.
+        is_by_trace: whether the round ended when its seconds of a contact trace were over.
     """
 
     end_s: float
     compute_s: float
     wait_s: float
     waited_for: int = NOBODY
+    is_by_trace: bool = False
 
 
 @dataclass(slots=True)
@@ -149,6 +155,7 @@ class Timeline:
     reckoning: int = OF_FLEET
     known: set[int] = field(default_factory=set)
     _compute_s: float = 0.0
+    _round_index: int = 0
 
     def step_s(self, work: Work, round_index: int) -> float:
         """Awake seconds of the step of a round; more work never takes less time."""
@@ -160,7 +167,7 @@ class Timeline:
         Returns:
             Awake seconds of the step.
         """
-        self._compute_s = self.step_s(work, round_index)
+        self._compute_s, self._round_index = self.step_s(work, round_index), round_index
         self.now_s = self.hardware.duty_cycle.after(self.now_s, self._compute_s)
         return self._compute_s
 
@@ -215,7 +222,7 @@ class Timeline:
         self.reckoning, self.known = number, {number}
 
     def end_round(self, arrived: Sequence[tuple[int, Stamp]]) -> RoundTime:
-        """Wait for the messages of the round.
+        """Wait for the messages of the round, and for the end of its seconds of a contact trace.
 
         Args:
             arrived: sender and stamp of each message.
@@ -227,11 +234,17 @@ class Timeline:
             done_s = [(stamp.arrival_s, sender) for sender, stamp in arrived]
         # Of messages that end at the same time it is the one of the lowest sender.
         last_s, last = max(done_s, key=lambda d: (d[0], -d[1]), default=(step_end_s, NOBODY))
-        waits_from_s = max(step_end_s, self._learn_time([stamp for _, stamp in arrived]))
+        told_s = self._learn_time([stamp for _, stamp in arrived])
+        # Products, since sums of many rounds would drift.
+        begin_s = self._round_index * self.hardware.round_s
+        end_s = (self._round_index + 1) * self.hardware.round_s
+        waits_from_s = max(step_end_s, told_s, begin_s)
         self.now_s = awake.awakening(max(step_end_s, last_s))
+        is_by_trace = end_s > self.now_s
+        self.now_s = max(self.now_s, end_s)
         wait_s = awake.awake_between(waits_from_s, self.now_s)
-        waited_for = last if last_s > step_end_s else NOBODY
-        return RoundTime(self.now_s, self._compute_s, wait_s, waited_for)
+        waited_for = last if last_s > step_end_s and not is_by_trace else NOBODY
+        return RoundTime(self.now_s, self._compute_s, wait_s, waited_for, is_by_trace)
 
     def _learn_time(self, stamps: Sequence[Stamp]) -> float:
         """Take over the time of others who know better; returns until when the device was away.

@@ -157,7 +157,7 @@ def _pace(run: ReportedRun, devices: Frame) -> Iterator[str]:
             f"{run.device(int(devices['device'][per_round.idxmin()]))}."
         )
     waited = waits(run)
-    if waited is None or waited.empty:
+    if waited is None or (waited.empty and not pace_setters(run).trace_s):
         return
     share = devices["virtual_wait_s"].sum() / devices["virtual_time_s"].sum()
     yield f"Devices wait for {percent(share)} of their time."
@@ -180,7 +180,10 @@ def _parts_of_pace(run: ReportedRun) -> str:
             if sender != receiver
         },
     }
-    shares = {_AWAY_WORDS[away_name(run)]: (found.away_s / whole_s, "")}
+    shares = {
+        _AWAY_WORDS[away_name(run)]: (found.away_s / whole_s, ""),
+        "the contact trace": (found.trace_s / whole_s, ""),
+    }
     for kind, parts in kinds.items():
         much = [f"{who} {percent(s / whole_s)}" for who, s in parts.items() if s > _MUCH * whole_s]
         whose = f" ({', '.join(much[:_NAMED])})" if much else ""

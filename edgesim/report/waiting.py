@@ -2,7 +2,9 @@
 
 A round ends with the device's own step or with the message that it waited for. From the end of the
 last round these causes lead back to the start without a gap, so that their times add up to the
-virtual time of the run. Only what lies on that path could have made the run shorter.
+virtual time of the run. Only what lies on that path could have made the run shorter. A round that
+ends when its seconds of a contact trace are over has no other cause: all time until then is the
+trace's.
 """
 
 from __future__ import annotations
@@ -57,15 +59,17 @@ class PaceSetters:
             the sender's, or the receiver's if the message was there before that ended and waited
             for a busy radio. A device's time is that of its steps.
         away_s: seconds in which the device or an end of the link slept or was absent.
+        trace_s: seconds until the last moment of a contact trace that a device waited for.
     """
 
     links: dict[Link, float]
     away_s: float
+    trace_s: float = 0.0
 
     @property
     def whole_s(self) -> float:
         """The whole path."""
-        return sum(self.links.values()) + self.away_s
+        return sum(self.links.values()) + self.away_s + self.trace_s
 
 
 def pace_setters(run: ReportedRun) -> PaceSetters:
@@ -80,7 +84,7 @@ def pace_setters(run: ReportedRun) -> PaceSetters:
     handovers = run.messages[run.messages["kind"] == "handover"]
     successors = dict(zip(handovers["device"], handovers["receiver"], strict=True))
     seconds: dict[Link, float] = defaultdict(float)
-    away_s = 0.0
+    away_s = trace_s = 0.0
     place = int(rounds.ends_s.argmax())
     while True:
         end_s, device, index = (
@@ -89,6 +93,11 @@ def pace_setters(run: ReportedRun) -> PaceSetters:
             int(rounds.rounds[place]),
         )
         cause = causes.get((device, index), device)
+        # Without a trace only a leaver waits for no message: until its last ones are sent.
+        is_last_of_leaver = device in successors and rounds.last_places[device] == place
+        if cause == device and rounds.waits(place) and not is_last_of_leaver:
+            trace_s = end_s
+            break
         step = rounds.places.get((cause, index))
         if step is None:  # the sender left, and what was awaited is all that it held
             left = rounds.last_places.get(cause)  # None if an unfinished run has not written it yet
@@ -120,7 +129,7 @@ def pace_setters(run: ReportedRun) -> PaceSetters:
     longest_first = sorted(seconds.items(), key=lambda part: -part[1])
     whole_s = float(rounds.ends_s.max())
     links = {link: found for link, found in longest_first if found > 0}
-    return PaceSetters(links, away_s if away_s > _ROUNDING * whole_s else 0.0)
+    return PaceSetters(links, away_s if away_s > _ROUNDING * whole_s else 0.0, trace_s)
 
 
 class _Sleeps:
@@ -177,6 +186,10 @@ class _Rounds:
     def wait_s(self, place: int) -> float:
         """Virtual time for which the device waited in a round."""
         return float(self._waits_s[place])
+
+    def waits(self, place: int) -> bool:
+        """Whether the device waited in a round for more than a rounding error."""
+        return self.wait_s(place) > _ROUNDING * float(self.ends_s[place])
 
     def step_end_s(self, place: int) -> float:
         """Virtual time at which the step of a round ended, if the device did not sleep in it."""

@@ -67,7 +67,7 @@ VIRTUAL_ROUNDS: tuple[Column, ...] = (
     Column("virtual_time_s", "float64", "the device's virtual clock after the round"),
     Column("virtual_compute_s", "float64", "awake virtual seconds of the round's step"),
     Column("virtual_wait_s", "float64", "awake virtual seconds of the round without computing"),
-    Column("waited_for", "int32", "sender whose message ended the wait; -1: no wait"),
+    Column("waited_for", "int32", "sender whose message ended the wait; -1: none"),
     Column("retransmissions", "int64", "packets of the round's messages that were sent again"),
     Column(
         "retransmitted_bytes", "int64", "bytes of packets that were sent again; not in sent_bytes"

@@ -95,7 +95,8 @@ def candidates(scenario: Scenario, costs: IterationCosts) -> Iterator[Candidate]
         yield Candidate(("topology={kind: one_peer_exponential}",))
     if costs.steady_state is None:
         return
-    if scenario.fleet.rules.waits_for_all:
+    # On a contact trace it would do the same rounds in a small part of the trace.
+    if scenario.fleet.rules.waits_for_all and costs.studied.schedule.seconds_per_round is None:
         yield Candidate(("fleet.pace=free",))
     if scenario.network.bandwidth_mbps is not None:
         faster = f"network.bandwidth_mbps={_FASTER * scenario.network.bandwidth_mbps:g}"

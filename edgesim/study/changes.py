@@ -25,6 +25,8 @@ from edgesim.study.candidates import (
     smaller_models,
 )
 from edgesim.study.iteration import IterationCosts, iteration_costs
+from edgesim.study.rounds.critical_path import seconds_by_kind
+from edgesim.study.rounds.steady_state import SteadyState
 from edgesim.study.training import Training, training_of
 
 Goal = Literal["fit", "batteries", "time", "bytes"]
@@ -95,6 +97,8 @@ def advise(scenario: Scenario, costs: IterationCosts) -> Advice | None:
         most = _battery(training)
         return _advice("batteries", trial, trial.all([*larger, *general]), _battery, most)
     if costs.steady_state is not None:
+        if _is_paced_by_trace(costs.steady_state):
+            return Advice("time", (), None, 0)
         return _advice("time", trial, trial.all(general), _time, _time(training))
     profiles = tuple(trial.all(profile_candidates(costs)))
     shorter = _advice("bytes", trial, trial.all(general), _sent, _sent(training))
@@ -180,6 +184,11 @@ class _Trial:
             change = self.of(candidate)
             if change is not None:
                 yield change
+
+
+def _is_paced_by_trace(state: SteadyState) -> bool:
+    """Whether a contact trace says how long rounds last, whatever devices and links are like."""
+    return seconds_by_kind(state.limits).get("trace", 0.0) > _HELPS * state.period_s
 
 
 def _is_free(costs: IterationCosts) -> bool:

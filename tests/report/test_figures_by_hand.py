@@ -56,6 +56,25 @@ def test_who_waited_for_whom_and_the_critical_path():
     assert found.whole_s == 7
 
 
+def test_what_waits_for_no_message_waits_for_the_contact_trace():
+    """Round 0 ends at second 10; messages of round 1 from the slow device are there at 14."""
+    ends_s = {0: (10.0, 14.0), 1: (10.0, 14.0), 2: (10.0, 13.0)}
+    rounds = []
+    for device, (first_s, second_s) in ends_s.items():
+        compute_s, waited_for = (3.0, -1) if device == 2 else (1.0, 2)
+        rounds.append(round_of(device, 0, first_s, compute_s, first_s - compute_s))
+        wait_s = second_s - 10.0 - compute_s
+        rounds.append(round_of(device, 1, second_s, compute_s, wait_s, waited_for))
+    on_trace = made(rounds, [message(1, 2, 0, 13.0), message(1, 2, 1, 13.0)])
+    found = pace_setters(on_trace)
+    assert (found.trace_s, found.away_s) == (10.0, 0.0)
+    assert found.links == {(2, 2): 3.0, (2, 0): 1.0}
+    assert short(on_trace)[-1] == (
+        "What set the pace of the fleet: the contact trace 71.4 %, steps 21.4 % (device 2 21.4 %), "
+        "messages 7.14 % of the time."
+    )
+
+
 def test_a_message_that_was_there_before_the_step_ended_waited_for_a_radio():
     """The step of the receiver set the pace, then its radio, which was busy until second 6."""
     rounds = [round_of(0, 0, 6.0, 4.0, 2.0, 1), round_of(1, 0, 2.0, 2.0)]

@@ -1,4 +1,4 @@
-"""What a run says at its end of models at chance, silence, empty batteries, and lost mass."""
+"""What a run says at its end: models at chance, silence, late rounds, batteries, lost mass."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from edgesim.scenario.presence import make_timed_churn
 from topologies import Schedule, TimedChurn
 
 LEAST_SHARE = 0.5  # of the rounds with an exchange, in which something is sent
+_LEAST_LATE = 0.05  # of the seconds that a round stands for; less, as by handovers, is not told
 _NAMED = 4  # devices in a warning
 _ROUNDING = 1e-6  # relative; push weights are double, and a million rounds change a sum by 1e-10
 
@@ -98,6 +99,27 @@ def _places(rounds: pa.Table, seconds: float | None) -> Iterator[tuple[int, int,
         end_s = time_s - wait_s
         if not isnan(loss):
             yield device, number if seconds is None else int(end_s / seconds), end_s
+
+
+def late_rounds_warning(rounds: pa.Table, seconds: float | None) -> str | None:
+    """What to say of rounds in lockstep that ended after their seconds of a contact trace.
+
+    Args:
+        rounds: rows of rounds.parquet.
+        seconds: that a round stands for; None without a trace.
+    """
+    if seconds is None or "virtual_time_s" not in rounds.column_names:
+        return None
+    numbers, ends_s = (numbers_of(rounds[name]) for name in ("round", "virtual_time_s"))
+    lates_s = ends_s - (numbers + 1) * seconds
+    worst = int(lates_s.argmax())
+    if lates_s[worst] < _LEAST_LATE * seconds:
+        return None
+    return (
+        f"rounds ended up to {lates_s[worst]:,.4g} s (round {numbers[worst]:,}) after the "
+        f"{seconds:g} s of the contact trace that each stands for, so devices met later than the "
+        "trace says: send less (gossip.compressor) or over faster links, or choose fleet.pace: free"
+    )
 
 
 def overdraft_warning(rounds: pa.Table, names: Sequence[str]) -> str | None:

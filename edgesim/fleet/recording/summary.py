@@ -24,6 +24,7 @@ from edgesim.data.shape import DataShape
 from edgesim.device.trainer import DivergedError
 from edgesim.fleet.recording.closing_warnings import (
     chance_warning,
+    late_rounds_warning,
     mass_warning_of,
     overdraft_warning,
     silence_warning_of,
@@ -185,6 +186,7 @@ def summarise(
     warnings = [
         divergence_warning(evaluations, prepared) or chance_warning(consensus, prepared),
         None if in_step else silence_warning_of(prepared, rounds, gone["dead_devices"]),
+        late_rounds_warning(rounds, prepared.schedule.seconds_per_round) if in_step else None,
         overdraft_warning(rounds, scenario.fleet.names),
         _measure_warning(scenario, consensus),
         *warnings_of_resumes(environment),

@@ -331,6 +331,8 @@ def _waits(run: ReportedRun) -> list[Figure]:
     caused = table.groupby("waited_for_name")["waited_s"].sum().sort_values(ascending=False).head(3)
     most = [f"{name} ({duration(seconds)})" for name, seconds in caused.items()]
     caption = f"Others waited longest for {listed(most)}."
+    if run.settings.get("topology", {}).get("kind") == "trace" and not run.is_free:
+        caption += " Waits until the seconds of a round on the contact trace are over are left out."
     if run.num_devices <= MOST_ROWS:
         return [_wait_matrix(run, table, caption)]
     return [_most_waited_for(table, caption)]

@@ -26,6 +26,7 @@ from edgesim.scenario.hardware import ProfileSection
 from edgesim.scenario.own_parts import OwnPart, own_parts
 from edgesim.scenario.schema import Scenario
 from edgesim.study.notices.batteries import battery_notices
+from edgesim.study.notices.contacts import contact_notices
 from edgesim.study.notices.draining import draining_notices
 from edgesim.study.notices.influence import influence_notices
 from edgesim.study.notices.ports import port_notices
@@ -55,6 +56,7 @@ def notices(studied: StudiedScenario, num_rounds: int) -> list[str]:
         *clock_notices(studied, num_rounds),
         *draining_notices(studied, num_rounds),
         *port_notices(studied),
+        *contact_notices(studied, num_rounds),
         *influence_notices(studied),
         *_mixing_notices(studied),
         *_dcd_notices(scenario),

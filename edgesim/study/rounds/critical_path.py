@@ -3,7 +3,8 @@
 A device's round begins when the slowest of its causes is over: its own step, a message, or a radio
 that was busy before. Each event of the clocks keeps this one cause. From the end of the last round
 the causes lead back without a gap, so the lengths of the events on that path add up to the time
-that passed. Only what lies on the path can make the rounds shorter.
+that passed. Only what lies on the path can make the rounds shorter. A round that ends when its
+seconds of a contact trace are over has no other cause: all time until then is the trace's.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Literal
 
 _ROUNDING = 1e-9  # relative rounding error of sums of times
 
-LimitKind = Literal["computing", "sending", "latency", "sleep"]
+LimitKind = Literal["computing", "sending", "latency", "sleep", "trace"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,7 @@ class Event:
         busy_s: awake seconds that the step takes, or seconds on the air.
         delay_s: latency and jitter of the message.
         cause: event that had to end before this one could begin; None of a first one.
+        is_by_trace: whether it is the wait of a device until a moment of a contact trace.
     """
 
     device: int
@@ -36,6 +38,7 @@ class Event:
     busy_s: float
     delay_s: float
     cause: Event | None
+    is_by_trace: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +47,9 @@ class Limit:
 
     Attributes:
         kind: what takes the time; `latency` with jitter; `sleep` of the device, or of one end of
-            the link.
-        device: the device that computes or sends.
-        receiver: other end of the link; None of a step.
+            the link; `trace` where a contact trace says how long rounds last.
+        device: the device that computes, sends or waits.
+        receiver: other end of the link; None without a link.
         seconds: mean of a round.
     """
 
@@ -88,6 +91,8 @@ def seconds_by_kind(limits: Iterable[Limit]) -> dict[LimitKind, float]:
 
 def _parts(event: Event, span_s: float) -> list[tuple[LimitKind, float]]:
     """The time of an event by kind: work first, then latency; what is left is sleep."""
+    if event.is_by_trace:
+        return [("trace", span_s)]
     busy_s = min(span_s, event.busy_s)
     delay_s = min(span_s - busy_s, event.delay_s)
     rest_s = span_s - busy_s - delay_s

@@ -51,6 +51,8 @@ class DeviceCycle:
         waits_for: in-neighbour whose message ended most waits of the device; None without a wait.
         absorbed_from: at free pace, messages absorbed in a round, by their sender.
         most_wait_s: longest `wait_s` of a round, in lockstep.
+        most_late_s: longest time by which a round in lockstep ended after the seconds of a contact
+            trace that it stands for; 0 without a trace.
         most_lost_bytes: largest `lost_bytes` of a round, in lockstep.
     """
 
@@ -62,6 +64,7 @@ class DeviceCycle:
     waits_for: int | None
     absorbed_from: Mapping[int, float] = field(default_factory=dict)
     most_wait_s: float = 0.0
+    most_late_s: float = 0.0
     most_lost_bytes: float = 0.0
 
     @property
@@ -151,7 +154,7 @@ def is_short(schedule: Schedule, num_rounds: int) -> bool:
     On a contact trace they may be more: few of its rounds say nothing of the others.
     """
     schedule = with_everyone(schedule)
-    events_of_round = schedule.num_devices + _edges(schedule) / schedule.exchange_every
+    events_of_round = schedule.num_devices + edges_of_exchange(schedule) / schedule.exchange_every
     most = _MOST_EVENTS if is_trace(schedule) else FEW_EVENTS
     return num_rounds * events_of_round <= most
 
@@ -161,8 +164,8 @@ def is_trace(schedule: Schedule) -> bool:
     return schedule.seconds_per_round is not None and schedule.period is None
 
 
-def _edges(schedule: Schedule) -> int:
-    """Messages of an exchange."""
+def edges_of_exchange(schedule: Schedule) -> int:
+    """Messages of the first exchange."""
     exchange = first_exchange(schedule)
     return sum(len(schedule.out_edges(i, exchange)) for i in range(schedule.num_devices))
 
@@ -192,7 +195,7 @@ def find_steady_state(
     cycles = [without_absences(own) for own in hardware]
     hardware = [replace(own, duty_cycle=c) for own, c in zip(hardware, cycles, strict=True)]
     num_devices, every = len(hardware), schedule.exchange_every  # rounds per exchange
-    edges = _edges(schedule)
+    edges = edges_of_exchange(schedule)
     most_groups = max(2, (most_events or _MOST_EVENTS) // (num_devices * every + edges))
     most_rounds = most_groups * every
     warm_up = min(max(_LEAST_WARM_UP, 2 * num_devices), most_groups // 2) * every
@@ -259,6 +262,7 @@ class _Sums:
     lost_bytes: int = 0
     lost_in_round: int = 0
     most_wait_s: float = 0.0
+    most_late_s: float = 0.0
     most_lost_bytes: int = 0
     waited_for: Counter[int] = field(default_factory=Counter)
 
@@ -312,11 +316,17 @@ class _Fleet:
             last = self._last_event(device, inbox)
             step_end_s = clock.now_s
             time = clock.end_round([(one.sender, one.stamp) for one in inbox])
-            if clock.now_s > step_end_s:
+            if time.is_by_trace:
+                until = Event(device, None, 0.0, 0.0, 0.0, None, is_by_trace=True)
+                self._clock_events[device] = until
+            elif clock.now_s > step_end_s:
                 self._clock_events[device] = last
             sums.compute_s += time.compute_s
             sums.wait_s += time.wait_s
             sums.most_wait_s = max(sums.most_wait_s, time.wait_s)
+            if round_s := clock.hardware.round_s:
+                late_s = time.end_s - (round_index + 1) * round_s
+                sums.most_late_s = max(sums.most_late_s, late_s)
             sums.most_lost_bytes = max(sums.most_lost_bytes, sums.lost_in_round)
             sums.lost_in_round = 0
             if time.waited_for != NOBODY:
@@ -335,6 +345,7 @@ class _Fleet:
                 lost_bytes=sums.lost_bytes / num_rounds,
                 waits_for=_most_frequent(sums.waited_for),
                 most_wait_s=sums.most_wait_s,
+                most_late_s=sums.most_late_s,
                 most_lost_bytes=sums.most_lost_bytes,
             )
             for clock, sums in zip(self.clocks, self._sums, strict=True)

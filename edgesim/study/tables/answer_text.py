@@ -29,6 +29,7 @@ _KINDS: dict[LimitKind, str] = {
     "sending": "messages",
     "latency": "latency of links",
     "sleep": "sleep",
+    "trace": "the contact trace",
 }
 _FULL = 0.97  # of a batch's samples, in the mean; what is closer to 1 is not told
 _SMALL = 0.05  # of a round; shorter parts are not told of
@@ -258,6 +259,8 @@ def _part(answer: Answer, kind: LimitKind) -> str:
         return f"{text} ({time.limit})"
     if kind == "sleep":
         return text + _of_few_cycles(answer)
+    if kind == "trace":
+        return text
     if not answer.links_differ:
         return text
     links = [_link(answer, limit) for limit in own[:_MOST_LINKS]]
@@ -377,6 +380,8 @@ def _no_change(answer: Answer) -> str:
     advice = answer.advice
     if advice is None or advice.changes:
         return ""
+    if not advice.num_tried and answer.limit == "trace":
+        return "none makes rounds shorter: the contact trace says how long they last"
     tried = f"{advice.num_tried} changed scenarios were tried"
     if advice.goal == "fit":
         return f"{tried}, and none fits: take devices with more memory, or a smaller model"

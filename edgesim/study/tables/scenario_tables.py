@@ -17,6 +17,7 @@ from edgesim.study.training import training_of
 
 MOST_KINDS = 12  # of devices, in a table
 _MOST_AWAITED = 3  # devices, in a cell
+_ROUNDING = 1e-9  # of a round
 
 _PARTS = {
     "forward": "forward pass",
@@ -367,7 +368,10 @@ def _awaits(kind: Kind) -> str:
         if device.time is not None and device.time.cycle.waits_for is not None:
             awaited.setdefault(device.time.cycle.waits_for, []).append(device.device)
     if not awaited:
-        return "nobody"
+        times = [device.time for device in kind.members if device.time is not None]
+        # Without a trace every wait in lockstep is for somebody.
+        waits = any(time.cycle.waiting > _ROUNDING for time in times)
+        return "the contact trace" if waits else "nobody"
     if len(awaited) > _MOST_AWAITED:
         return "one neighbour each"
     if sum(map(len, awaited.values())) == len(kind.members) and len(awaited) == 1:
