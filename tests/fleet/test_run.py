@@ -274,7 +274,8 @@ def test_a_lost_actor_ends_the_run_with_its_name(tmp_path, started_ray):
 
 @pytest.mark.ray
 def test_a_run_whose_cluster_ends_says_how_it_goes_on(tmp_path, started_ray, monkeypatch):
-    async def lose_head(_: str) -> None:
+    async def lose_head(_: str, *, is_own: bool) -> None:
+        assert not is_own, "a cluster was given"
         await asyncio.to_thread(wait_until_round, tmp_path / "run", 2)
         raise HeadLostError("it is gone")
 
