@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import io
 import json
 import os
@@ -205,14 +206,15 @@ def test_a_head_is_lost_once_it_has_failed_to_answer_some_times(monkeypatch):
 
 
 def test_a_head_that_answers_now_and_then_is_there(monkeypatch):
-    answers, clock_s = iter([False] * 3 + [True] + [False] * 4), iter(range(100))
-    monkeypatch.setattr(addresses, "HEAD_POLL_S", 0.0)
-    monkeypatch.setattr(addresses, "HEAD_TIMEOUT_S", 4.5)
+    """Hours pass with each question, as for a program that is stopped; they count as two polls."""
+    answers, clock_s = iter([False] * 3 + [True] + [False] * 4), iter(range(0, 360_000, 3600))
+    monkeypatch.setattr(addresses, "HEAD_POLL_S", 0.001)
+    monkeypatch.setattr(addresses, "HEAD_TIMEOUT_S", 0.007)
     monkeypatch.setattr(addresses, "monotonic", lambda: next(clock_s))
     monkeypatch.setattr(addresses, "_head_answers", lambda _: next(answers))
     with pytest.raises(HeadLostError):
         asyncio.run(addresses.watch_head("head:6379"))
-    assert next(answers, None) is None, "four and a half seconds after the last answer"
+    assert next(answers, None) is None, "four questions after the last answer"
 
 
 def test_a_living_head_answers():
@@ -265,8 +267,25 @@ def test_the_end_of_the_node_of_this_machine_is_noticed_at_once(tmp_path):
             node.close()
             await watching
 
-    with pytest.raises(NodeLostError, match="resume the run, on a cluster when"):
+    with pytest.raises(NodeLostError, match="resume the run in a new process, on"):
         asyncio.run(end_a_node())
+
+
+def test_a_node_is_not_lost_because_this_process_has_too_many_files_open(tmp_path, monkeypatch):
+    failures = iter([OSError(errno.EMFILE, "Too many open files"), BlockingIOError()])
+    connect, tries = asyncio.open_unix_connection, []
+
+    async def try_to_connect(path):
+        tries.append(path)
+        if (failure := next(failures, None)) is not None:
+            raise failure
+        return await connect(path)
+
+    monkeypatch.setattr(addresses, "HEAD_POLL_S", 0.001)
+    monkeypatch.setattr("asyncio.open_unix_connection", try_to_connect)
+    with pytest.raises(NodeLostError):
+        asyncio.run(addresses.watch_node(str(tmp_path / "no-raylet")))
+    assert len(tries) == 3, "only where nobody is at the socket the node has ended"
 
 
 def test_ray_is_not_asked_for_anything_without_its_node(monkeypatch):

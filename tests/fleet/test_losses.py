@@ -46,8 +46,10 @@ def test_an_actor_that_ends_at_each_start_ends_the_run():
     losses.note_restarts({first: 6 + most, range(1, 2): 99})
     losses.note_restarts({range(1, 2): 98 + most})  # the first one has been built meanwhile
     losses.note_restarts({first: 7 + most})
+    losses.note_built(first)  # between two looks
+    losses.note_restarts({first: 7 + 2 * most})
     with pytest.raises(ActorLostError, match=r"range\(0, 1\) was lost 20 times before it had"):
-        losses.note_restarts({first: 7 + 2 * most})
+        losses.note_restarts({first: 7 + 3 * most})
 
 
 def test_an_actor_that_is_lost_again_and_again_ends_the_run():

@@ -221,11 +221,14 @@ async def watch_head(address: str, *, is_own: bool = False) -> None:
     Raises:
         HeadLostError: it does not answer any more.
     """
-    answered_s = monotonic()
-    while monotonic() - answered_s < HEAD_TIMEOUT_S:
+    unanswered_s = 0.0
+    while unanswered_s < HEAD_TIMEOUT_S:
+        since_s = monotonic()
         await asyncio.sleep(HEAD_POLL_S)
         if await asyncio.to_thread(_head_answers, address):
-            answered_s = monotonic()
+            unanswered_s = 0.0
+        else:  # time for which this program was stopped does not count
+            unanswered_s += min(monotonic() - since_s, 2 * HEAD_POLL_S)
     if is_own:
         raise HeadLostError(
             "Ray's server on this machine (gcs_server) does not answer any more; most likely it was"
@@ -246,15 +249,23 @@ async def watch_node(socket_path: str) -> None:
     Raises:
         NodeLostError: it has ended.
     """
-    with suppress(OSError):
-        reader, writer = await asyncio.open_unix_connection(socket_path)
+    while True:
         try:
-            await reader.read()
+            reader, writer = await asyncio.open_unix_connection(socket_path)
+        except (ConnectionRefusedError, FileNotFoundError):
+            break
+        except OSError:  # of this process, such as too many open files, or of a long queue
+            await asyncio.sleep(HEAD_POLL_S)
+            continue
+        try:
+            with suppress(ConnectionError):
+                await reader.read()
         finally:
             writer.close()
+        break
     raise NodeLostError(
         "Ray's node on this machine (raylet) has ended, and with it what this process needs of Ray:"
-        " resume the run, on a cluster when the node is there again"
+        " resume the run in a new process, on a cluster when the node is there again"
     )
 
 

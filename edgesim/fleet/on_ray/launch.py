@@ -246,6 +246,7 @@ class RayFleet:
                 self._hosts[devices] = built.host
                 self._arithmetics.note(built)
                 self._absent.discard(devices)
+                self._losses.note_built(devices)
                 if devices in self._lost:
                     self._lost.discard(devices)
                     self._on_restart(devices)

@@ -82,6 +82,10 @@ class Losses:
                     "lacks memory or a package"
                 )
 
+    def note_built(self, actor: range) -> None:
+        """Take note that an actor has built its devices: what it lost before counts no more."""
+        self._first_restarts.pop(actor, None)
+
     async def _tell_soon(self) -> None:
         try:
             await asyncio.sleep(TELL_AFTER_S)
