@@ -22,6 +22,7 @@ from edgesim.results.evaluation import Callback
 from edgesim.results.load import load_run
 from edgesim.results.run import Run
 from edgesim.results.run_files import ABOUT
+from edgesim.scenario.own_parts import own_parts
 from edgesim.scenario.scale import scaled
 from edgesim.storage.store import Store
 
@@ -76,7 +77,7 @@ def run(
     Warns:
         ScenarioWarning: an allowed choice of the scenario has consequences that are easily
             overlooked.
-        ResultWarning: figures of the finished run are in doubt.
+        ResultWarning: figures of the finished run are in doubt; one warning has all doubts.
     """
     name = name_of(scenario)
     read = read_scenario(scenario, overrides, _OPTIONS)
@@ -97,9 +98,7 @@ def run(
             console=progress_console(progress=progress),
             sinks=told,
         )
-    for doubt in _doubts(result, known=checked.notices):
-        warnings.warn(doubt, ResultWarning, stacklevel=2)
-    return load_run(result.place)
+    return _finished(result)
 
 
 def resume(
@@ -129,7 +128,7 @@ def resume(
         EdgesimError: the run failed.
 
     Warns:
-        ResultWarning: figures of the finished run are in doubt.
+        ResultWarning: figures of the finished run are in doubt; one warning has all doubts.
     """
     told = _all_sinks(on_evaluation, sinks, str(place))
     with errors_of_python(), _resumable(str(place), address):
@@ -141,15 +140,22 @@ def resume(
             console=progress_console(progress=progress),
             sinks=told,
         )
-    for doubt in _doubts(result):
-        warnings.warn(doubt, ResultWarning, stacklevel=2)
-    return load_run(result.place)
+    return _finished(result)
 
 
-def _doubts(result: RunResult, known: Sequence[str] = ()) -> list[str]:
-    """What a run says at its end, but for notices that were raised before it."""
+def _finished(result: RunResult) -> Run:
+    """A finished run; what is in doubt is one warning, which says how to open the run.
+
+    As an error the warning comes instead of the run. What a summary keeps of own parts is no doubt:
+    it is a notice of the scenario, raised before the run, and begins with the key of the part.
+    """
+    run = load_run(result.place)
+    keys = tuple(f"{key}: " for key, _ in own_parts(run.scenario))
     said = result.summary.get("warnings", ())
-    return [f"{result.place}: {text}" for text in said if text not in known]
+    if doubts := [f"{result.place}: {text}" for text in said if not text.startswith(keys)]:
+        opened = f"the run is finished; edgesim.load_run({result.place!r}) opens it"
+        warnings.warn("\n".join([*doubts, opened]), ResultWarning, stacklevel=3)
+    return run
 
 
 def default_place(name: str) -> Path:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from edgesim.api.device_models import NoModelError, model_of
 from edgesim.api.full_precision import in_full_precision, with_values
-from edgesim.api.given_batches import checked_batches
+from edgesim.api.given_batches import GivenBatches
 from edgesim.api.origin import Origin, data_of
 from edgesim.api.programs import ABOUT_PROGRAM, PROGRAM, NoProgramError, traced
 from edgesim.assembly.build import (
@@ -114,8 +114,9 @@ class TrainedModel:
 
         Args:
             batches: pairs of inputs and targets, tensors or arrays of numpy as those of
-                `test_batches`; None: the test samples of the run, which gives the figures of its
-                last evaluation on the common test samples.
+                `test_batches`, also of other sizes if the model takes them; None: the test samples
+                of the run, which gives the figures of its last evaluation on the common test
+                samples.
 
         Raises:
             ValueError: there is no sample, or a batch has another form.
@@ -123,13 +124,23 @@ class TrainedModel:
             RunDirectoryError: the test samples have changed since the run.
             ChangedModuleError: the module has other tensors than at first.
         """
-        origin = self._origin
         if batches is None:
             self._check_samples()
-            batches = self.test_batches()
-        else:
-            are_classes = type(make_task(origin.scenario)) is Classification
-            batches = checked_batches(batches, origin.data, are_classes=are_classes)
+            return self._evaluated(self.test_batches())
+        are_classes = type(make_task(self._origin.scenario)) is Classification
+        given = GivenBatches(batches, self._origin.data, are_classes=are_classes)
+        try:
+            return self._evaluated(given)
+        except Exception as error:
+            if not given.unlike:
+                raise
+            raise ValueError(
+                f"{given.unlike}, or of sizes that the model takes: it ends in "
+                f"{type(error).__name__}: {error}"
+            ) from error
+
+    def _evaluated(self, batches: Iterable[tuple[Tensor, Tensor]]) -> Quality:
+        origin = self._origin
         seeds = rounding_seeds(origin.scenario.seed, self.device, origin.num_rounds)
         with one_thread():  # as in runs
             _copy_tensors(self.module, _inner(self._flat.model))

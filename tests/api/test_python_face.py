@@ -16,7 +16,9 @@ import torch
 import yaml
 
 import edgesim
+from edgesim.api.runs import _finished
 from edgesim.api.scenarios import errors_of_python
+from edgesim.fleet.run import RunResult
 from edgesim.quant.kernels.products import native
 from edgesim.results.columns import WALL_COLUMNS
 from edgesim.results.run_directory import RunDirectory
@@ -359,7 +361,35 @@ def test_what_a_run_says_at_its_end_is_raised_as_a_warning(tmp_path):
         run = edgesim.run("quickstart", out=tmp_path / "run", inline=True, **slow)
     (text,) = run.summary["warnings"]
     assert "no better than a guess" in text
-    assert [str(warning.message) for warning in caught] == [f"{run.place}: {text}"]
-    assert caught[0].filename == __file__
+    (warning,) = caught
+    doubt, opened = str(warning.message).splitlines()
+    assert doubt == f"{run.place}: {text}"
+    assert opened == f"the run is finished; edgesim.load_run({run.place!r}) opens it"
+    assert warning.filename == __file__
     with pytest.warns(edgesim.ResultWarning, match="no better than a guess"):
         edgesim.resume(run.place)
+
+
+def test_a_doubt_raised_as_an_error_says_all_doubts_and_how_the_run_is_opened(tmp_path):
+    """Notices of own parts are none, also where a run goes on."""
+    said = ["too late", "model.name: Own: not trained", "no guess"]
+    place = tmp_path / "run"
+    (tmp_path / "own.py").write_text(
+        "from torch import nn\n\n\ndef linear(input_shape, num_classes):\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(64, num_classes))\n"
+    )
+    model = {"name": f"{tmp_path}/own.py:linear"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        edgesim.run("quickstart", out=place, inline=True, model=model, training__rounds=1)
+    result = RunResult(str(place), {"warnings": said})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(edgesim.ResultWarning) as caught:
+            _finished(result)
+        _finished(RunResult(str(place), {"warnings": said[1:2]}))
+    assert str(caught.value).splitlines() == [
+        f"{place}: too late",
+        f"{place}: no guess",
+        f"the run is finished; edgesim.load_run({str(place)!r}) opens it",
+    ]

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch.nn import functional
 from trained_models import MODELS, SMALL
 
 import edgesim
@@ -207,12 +208,20 @@ FORM = r"must be float32 of shape \(samples, 1, 8, 8\)"
         ([(IMAGES, LABELS, 1)], r"batches\[0\] is a tuple of 3; batches must be a list of pairs"),
         ([([1.0], LABELS)], "is a list of 1 and a tensor of int64 .* must be two tensors, or arr"),
         ([(IMAGES[:, 0], LABELS)], rf"float32 and shape \(4, 8, 8\); {FORM}"),
-        ([(IMAGES[:2], LABELS[:2]), (IMAGES[..., :7], LABELS)], rf"of batches\[1\] .*; {FORM}"),
+        (
+            [(IMAGES[:2], LABELS[:2]), (IMAGES.expand(4, 3, 8, 8), LABELS)],
+            rf"of batches\[1\] .*; {FORM}",
+        ),
         (
             [(IMAGES.byte(), LABELS)],
             rf"of uint8 .*; {FORM}, .* \(bytes / 255 - mean\) / std",
         ),
-        ([(IMAGES.double().numpy(), LABELS)], rf"tensor of float64 .*; {FORM}$"),
+        ([(IMAGES.long().numpy(), LABELS)], rf"tensor of int64 .*; {FORM}$"),
+        ([(IMAGES.expand(4, 3, 8, 8), LABELS)], rf"{FORM}, or of sizes .*: it ends in RuntimeErr"),
+        ([(IMAGES.to("meta"), LABELS)], "float32 and shape .* without values and .*; must be two"),
+        ([(IMAGES, LABELS.to("meta"))], "int64 and shape .* without values; must be two"),
+        ([(IMAGES[:0], LABELS[:0])], "a model was to be evaluated on no samples"),
+        (5, r"batches is an object of type int; must be a list of pairs: \[\(inputs, targets\)\]"),
         ([(IMAGES, LABELS[:3])], r"has 4 inputs, but its targets are a tensor .* \(3,\); must be"),
         ([(IMAGES, LABELS + 7)], "a target of .* is 10; must be int64 .*, classes from 0 to 9"),
         ([(IMAGES, LABELS - 1)], "a target of .* is -1; must be int64 .*, classes from 0 to 9"),
@@ -230,3 +239,68 @@ def test_arrays_are_as_good_as_tensors(run_of):
     batches = [*model.test_batches()]
     arrays = [[tensor.numpy() for tensor in batch] for batch in batches]
     assert model.evaluate(arrays) == model.evaluate(batches) == model.evaluate()
+
+
+def test_inputs_of_another_width_are_those_of_the_models_type(run_of):
+    model = edgesim.trained_model(run_of("batch"))
+    batches = [*model.test_batches()]
+    assert model.evaluate([(x.double(), y) for x, y in batches]) == model.evaluate(batches)
+
+
+OF_ANY_SIZE = """
+import numpy as np
+from torch import nn
+
+
+class Words:
+    num_classes = 2
+
+    def __init__(self):
+        tokens = np.arange(720).reshape(60, 12) % 50
+        labels = np.arange(60) % 2
+        self.train, self.test = (tokens[:40], labels[:40]), (tokens[40:], labels[40:])
+
+
+class Bag(nn.Module):
+    def __init__(self, input_shape, num_classes):
+        super().__init__()
+        self.tokens, self.head = nn.Embedding(50, 4), nn.Linear(4, num_classes)
+
+    def forward(self, x):
+        return self.head(self.tokens(x).mean(1))
+
+
+def pooled(input_shape, num_classes):
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3, padding=1), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+        nn.Linear(4, num_classes),
+    )
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "changed"),
+    [
+        ("Bag", "{}:Words", lambda x: x[:, :6]),
+        ("Bag", "{}:Words", lambda x: x.int()),
+        ("pooled", "digits", lambda x: functional.interpolate(x, scale_factor=2)),
+    ],
+)
+def test_models_of_any_size_are_evaluated_on_other_sizes(tmp_path, name, source, changed):
+    own = tmp_path / "own.py"
+    own.write_text(OF_ANY_SIZE)
+    data = {"source": source.format(own), "batch_size": 8, "partition": {"kind": "iid"}}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        run = edgesim.run(
+            "quickstart",
+            out=tmp_path / "run",
+            inline=True,
+            model={"name": f"{own}:{name}"},
+            data=data,
+            fleet__devices=2,
+            training__rounds=1,
+        )
+    model = edgesim.trained_model(run)
+    batches = [(changed(inputs), labels) for inputs, labels in model.test_batches()]
+    assert np.isfinite(model.evaluate(batches).loss)

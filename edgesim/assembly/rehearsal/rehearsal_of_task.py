@@ -15,12 +15,16 @@ from edgesim.assembly.parts.own_calls import called, expect, shown
 from edgesim.errors import ScenarioError
 from edgesim.learning.flat_model import FlatModel
 from edgesim.learning.tasks import Targets, Task
+from edgesim.models.dropout import seed_dropout_
+from edgesim.quant.layers import seed_rounding_
 from edgesim.results.columns import EVALUATION_NAMES, OWN_PREFIX
 
 MODEL = "model.name"
 LIKE = 0.05  # relative difference of figures that count as alike
 ROUNDING = 1e-4  # of sums in another order; those of four samples in fp32 differ by some 1e-7
+EPSILONS = 4  # of the type of outputs, by which sums of fewer bits may differ
 SAME_SIZE, OTHER_SIZE = 2, 100  # times; losses of one size, and of sizes that are no penalty's
+CANCELLED = 0.5  # of the sum of magnitudes; below it a sum of losses of either sign is near 0
 UNLIKE = (-2, 6)  # powers of 2, by the first and the last of which unlike samples are scaled
 
 _METRIC = re.compile(r"[a-z][a-z0-9_]*")
@@ -59,6 +63,8 @@ def rehearse_task(
     task = make()
     _check_declarations(task)
     parameters, buffers = flat.parameters.clone(), flat.buffers.clone()
+    seed_dropout_(flat.leaf_modules, 0)
+    seed_rounding_(flat.leaf_modules, 0)
     with flat.around_step():
         trained = _outputs(flat.model.train(), inputs).detach()
     with torch.no_grad():
@@ -82,7 +88,7 @@ def rehearse_task(
         for notice in (
             _check_sums(task, evaluated, targets),
             _notice_of_loss(task, trained, targets, loss),
-            _notice_of_reported(loss.value, sums["loss"] / len(targets), len(targets)),
+            _notice_of_reported(task, trained, targets, loss),
         )
         if notice
     )
@@ -231,11 +237,14 @@ def _check_parts(task: Task, outputs: Tensor, targets: Tensor, num_parts: int) -
         ScenarioError
     ):  # fewer samples are none that it can measure, such as those without labels
         return None
-    if all(_is_sum(value, [part.get(name, 0) for part in parts]) for name, value in whole.items()):
+    like = max(ROUNDING, EPSILONS * torch.finfo(outputs.dtype).eps)
+    if all(
+        _is_sum(value, [part.get(name, 0) for part in parts], like) for name, value in whole.items()
+    ):
         return None
     for name, figure in figures.items():
         by_part = by_parts[name]
-        if _are_alike(figure, by_part, ROUNDING) or not isfinite(by_part):
+        if _are_alike(figure, by_part, like) or not isfinite(by_part):
             continue
         said = (
             f"{TASK}: {name} of {num_samples} samples is {figure:.4g} if they are one batch, and "
@@ -250,9 +259,9 @@ def _check_parts(task: Task, outputs: Tensor, targets: Tensor, num_parts: int) -
     return None
 
 
-def _is_sum(whole: float, parts: Sequence[float]) -> bool:
-    """Whether a measure of all samples is the sum of its parts, as far as fp32 tells."""
-    return abs(whole - sum(parts)) <= ROUNDING * sum(map(abs, parts))
+def _is_sum(whole: float, parts: Sequence[float], like: float) -> bool:
+    """Whether a measure of all samples is the sum of its parts, as far as rounding tells."""
+    return abs(whole - sum(parts)) <= like * sum(map(abs, parts))
 
 
 def _notice_of_loss(task: Task, outputs: Tensor, targets: Tensor, loss: _Loss) -> str | None:
@@ -270,18 +279,44 @@ def _notice_of_loss(task: Task, outputs: Tensor, targets: Tensor, loss: _Loss) -
     return None
 
 
-def _notice_of_reported(loss: float, reported: float, num_samples: int) -> str | None:
+def _notice_of_reported(task: Task, outputs: Tensor, targets: Tensor, loss: _Loss) -> str | None:
     """That what evaluations report has the other sign than what is trained, or another size.
 
-    They may differ on purpose, as by a penalty that training adds.
+    They may differ on purpose, as by a penalty that training adds. Both are of the same outputs,
+    as statistics of norms make those of an evaluation others. A mean near 0 of losses of either
+    sign says nothing: it is measured by the magnitudes of the losses of single samples.
     """
-    least, most = sorted((abs(loss), abs(reported)))
-    is_reversed = loss * reported < 0 and most <= SAME_SIZE * least
+    num_samples = len(targets)
+    try:
+        reported = _sums(task, outputs, targets)["loss"] / num_samples
+    except ScenarioError:  # outputs of training may have a form of their own
+        return None
+    least, most = sorted((abs(loss.value), abs(reported)))
+    is_reversed = loss.value * reported < 0 and most <= SAME_SIZE * least
     if not is_reversed and most <= OTHER_SIZE * least:
         return None
+    if not isfinite(reported) or _cancels(task, outputs, targets):
+        return None
     return (
-        f"{TASK}: loss gives {loss:.4g} for {num_samples} samples, and sums a mean of "
+        f"{TASK}: loss gives {loss.value:.4g} for {num_samples} samples, and sums a mean of "
         f"{reported:.4g}: training goes by the first, evaluations report the second"
+    )
+
+
+def _cancels(task: Task, outputs: Tensor, targets: Tensor) -> bool:
+    """Whether losses of single samples, trained or reported, add up to almost nothing."""
+    if outputs.ndim == 0 or len(outputs) != len(targets):
+        return False
+    samples = list(zip(outputs.split(1), targets.split(1), strict=True))
+    try:
+        trained = [_loss(task, *sample).value for sample in samples]
+        reported = [_sums(task, *sample)["loss"] for sample in samples]
+    except ScenarioError:  # it takes no single samples
+        return False
+    return any(
+        len({value > 0 for value in losses if value}) > 1
+        and abs(sum(losses)) <= CANCELLED * sum(map(abs, losses))
+        for losses in (trained, reported)
     )
 
 
