@@ -85,6 +85,7 @@ def pace_setters(run: ReportedRun) -> PaceSetters:
     successors = dict(zip(handovers["device"], handovers["receiver"], strict=True))
     seconds: dict[Link, float] = defaultdict(float)
     away_s = trace_s = 0.0
+    is_on_trace = run.settings.get("topology", {}).get("kind") == "trace"
     place = int(rounds.ends_s.argmax())
     while True:
         end_s, device, index = (
@@ -93,9 +94,10 @@ def pace_setters(run: ReportedRun) -> PaceSetters:
             int(rounds.rounds[place]),
         )
         cause = causes.get((device, index), device)
-        # Without a trace only a leaver waits for no message: until its last ones are sent.
+        # A leaver waits for no message either, until its last ones are sent.
         is_last_of_leaver = device in successors and rounds.last_places[device] == place
-        if cause == device and rounds.waits(place) and not is_last_of_leaver:
+        waits_for_nobody = (device, index) not in causes and rounds.waits(place)
+        if is_on_trace and waits_for_nobody and not is_last_of_leaver:
             trace_s = end_s
             break
         step = rounds.places.get((cause, index))

@@ -65,7 +65,9 @@ def test_what_waits_for_no_message_waits_for_the_contact_trace():
         rounds.append(round_of(device, 0, first_s, compute_s, first_s - compute_s))
         wait_s = second_s - 10.0 - compute_s
         rounds.append(round_of(device, 1, second_s, compute_s, wait_s, waited_for))
-    on_trace = made(rounds, [message(1, 2, 0, 13.0), message(1, 2, 1, 13.0)])
+    messages = [message(1, 2, 0, 13.0), message(1, 2, 1, 13.0)]
+    assert pace_setters(made(rounds, messages)).trace_s == 0
+    on_trace = made(rounds, messages, topology={"kind": "trace"})
     found = pace_setters(on_trace)
     assert (found.trace_s, found.away_s) == (10.0, 0.0)
     assert found.links == {(2, 2): 3.0, (2, 0): 1.0}
