@@ -12,11 +12,12 @@ from edgesim.study.notices.contacts import contact_notices
 BOARD = "fleet.devices=[{profile: raspberry-pi-4b, count: 3}]"
 
 
-def said(folder, rows, *settings, undirected="true", rounds=20):
+def said(folder, rows, *settings, undirected="true", rounds=20, seconds=10):
     path = folder / "contacts.csv"
     path.write_text("\n".join(["time,source,target,duration", *rows]) + "\n")
     graph = (
-        f"topology={{kind: trace, path: {path}, seconds_per_round: 10, undirected: {undirected}}}"
+        f"topology={{kind: trace, path: {path}, seconds_per_round: {seconds}, "
+        f"undirected: {undirected}}}"
     )
     length = ("training.epochs=null", f"training.rounds={rounds}", "evaluation={}")
     scenario = small(folder, BOARD, graph, DENSE, *length, *settings)
@@ -39,6 +40,37 @@ def test_rounds_that_end_after_their_seconds_are_told_with_how_much(tmp_path):
         f"topology: rounds end up to {late_s:.4g} s after the 10 s of the contact"
     )
     assert "\n" not in late
+
+
+@pytest.mark.parametrize(
+    ("settings", "seconds", "remedy"),
+    [
+        (
+            ("network.bandwidth_mbps=0.1",),
+            10,
+            "sending takes most of the time: send less (gossip.compressor) or over faster links",
+        ),
+        (
+            ("network.bandwidth_mbps=100000", "network.latency_ms=0"),
+            "0.00001",
+            "computing takes most of the time: choose faster boards (fleet) or smaller steps",
+        ),
+        (
+            ("fleet.duty_cycle={period_s: 90, awake_s: 1}",),
+            10,
+            "sleep takes most of the time: let devices be awake for longer (fleet.duty_cycle)",
+        ),
+        (
+            ("network.latency_ms=30000",),
+            10,
+            "latency takes most of the time: choose links with less of it (network.latency_ms)",
+        ),
+    ],
+)
+def test_late_rounds_have_the_remedy_of_what_takes_their_time(tmp_path, settings, seconds, remedy):
+    """Also where later rounds have caught up."""
+    late = said(tmp_path, ["0,0,1,10", "50,1,2,10"], *settings, seconds=seconds)[1][0]
+    assert late.endswith(f"than the trace says; {remedy}, or choose fleet.pace: free")
 
 
 def test_at_free_pace_and_without_profiles_there_are_no_late_rounds(tmp_path):

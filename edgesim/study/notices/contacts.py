@@ -12,6 +12,7 @@ from edgesim.assembly.parts.own_errors import own_code
 from edgesim.assembly.studied_scenario import StudiedScenario
 from edgesim.hardware.timeline import Hardware
 from edgesim.study.rounds.mean_rounds import Works
+from edgesim.study.rounds.critical_path import LimitKind, seconds_by_kind
 from edgesim.study.rounds.steady_state import (
     FEW_EVENTS,
     BytesBetween,
@@ -21,6 +22,12 @@ from edgesim.study.rounds.steady_state import (
 from topologies import ContactTrace, Schedule
 
 _LEAST_LATE = 0.05  # of the seconds that a round stands for; less, as by handovers, is not told
+_REMEDIES: dict[LimitKind, str] = {
+    "sending": "sending takes most of the time: send less (gossip.compressor) or over faster links",
+    "latency": "latency takes most of the time: choose links with less of it (network.latency_ms)",
+    "computing": "computing takes most of the time: choose faster boards (fleet) or smaller steps",
+    "sleep": "sleep takes most of the time: let devices be awake for longer (fleet.duty_cycle)",
+}
 
 
 @own_code("while the bytes of a message are counted")
@@ -60,10 +67,12 @@ def _late_rounds(
     if late_s < _LEAST_LATE * seconds:
         return []
     which = "rounds" if rounds == num_rounds else f"of the first {rounds:,} rounds some"
+    causes = (kind for kind in seconds_by_kind(state.late_limits) if kind != "trace")
+    cause = next(causes, "sleep")  # without an event it slept on where its step ended
     said = (
         f"topology: {which} end up to {late_s:,.4g} s after the {seconds:g} s of the contact trace "
-        "that each stands for, so devices meet later than the trace says; send less "
-        "(gossip.compressor) or over faster links, or choose fleet.pace: free"
+        f"that each stands for, so devices meet later than the trace says; {_REMEDIES[cause]}, "
+        "or choose fleet.pace: free"
     )
     return [said]
 

@@ -96,6 +96,8 @@ class SteadyState:
         devices: times of each device, in the order of their numbers.
         limits: what the cycle time consists of, the longest part first: events of which each had
             to end before the next one could begin.
+        late_limits: what the latest round on a contact trace took its time for, the longest first;
+            empty if none ended late.
         longest_sleep_cycle_s: period of the longest duty cycle; 0 where nobody sleeps.
         ends: when devices with a battery end their rounds, by number; all rounds that the clocks
             ran from the beginning of the training on are kept, eight bytes each.
@@ -111,6 +113,7 @@ class SteadyState:
     ends: Mapping[int, RoundEnds] = field(repr=False)
     is_free: bool = False
     is_whole: bool = False
+    late_limits: tuple[Limit, ...] = ()
 
     @property
     def period_s(self) -> float:
@@ -230,6 +233,7 @@ def find_steady_state(
         num_rounds=counted,
         devices=fleet.cycles(counted),
         limits=fleet.limits(counted),
+        late_limits=limits_of(fleet.latest, 0.0, fleet.latest_end_s, 1),
         longest_sleep_cycle_s=longest_cycle_s,
         ends=ends_of(fleet.ends_s, hardware),
         is_whole=is_whole,
@@ -276,6 +280,9 @@ class _Fleet:
     work: WorkInRound
     message_bytes: BytesBetween
     ends_s: list[array[float]] = field(default_factory=list)  # of all rounds, by device
+    latest: Event | None = None  # that ended the latest round on a contact trace
+    latest_end_s: float = 0.0
+    _most_late_s: float = 0.0
     _sums: list[_Sums] = field(default_factory=list)
     _next_sequence: Counter[tuple[int, int]] = field(default_factory=Counter)
     _clock_events: list[Event | None] = field(default_factory=list)  # which the clock stands after
@@ -327,6 +334,9 @@ class _Fleet:
             if round_s := clock.hardware.round_s:
                 late_s = time.end_s - (round_index + 1) * round_s
                 sums.most_late_s = max(sums.most_late_s, late_s)
+                if late_s > self._most_late_s:
+                    self._most_late_s, self.latest_end_s = late_s, time.end_s
+                    self.latest = self._clock_events[device]
             sums.most_lost_bytes = max(sums.most_lost_bytes, sums.lost_in_round)
             sums.lost_in_round = 0
             if time.waited_for != NOBODY:
