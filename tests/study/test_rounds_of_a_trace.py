@@ -71,6 +71,18 @@ def test_so_it_is_with_late_rounds_absences_and_sleep(tmp_path, settings):
     assert foretold.energy_j == pytest.approx(found["energy_j"].sum(), rel=1e-3)
 
 
+@pytest.mark.parametrize("churn", [f"absent: [{AWAY}]", "joins: [{device: 1, round: 4}]"])
+def test_nobody_sends_before_its_round_begins(tmp_path, churn):
+    """Not even who was away; by `cost` no sleep or step lasts for an absence either."""
+    scenario = on_trace(
+        tmp_path, f"fleet.churn={{{churn}}}", rows=("0,0,1,60", "0,1,2,60", "0,2,3,60")
+    )
+    messages = pd.read_parquet(ran(tmp_path, scenario).path / "messages.parquet")
+    assert (messages["departure_time_s"] >= 10.0 * messages["round"]).all()
+    limits = seconds_by_kind(iteration_costs(scenario).steady_state.limits)
+    assert limits == {"trace": pytest.approx(10.0, rel=1e-9)}
+
+
 def test_a_battery_has_to_last_for_the_seconds_of_the_trace(tmp_path):
     """60 s of idle power are 0.05 Wh or so, with a reserve for a turn of four rounds."""
     needed_j = 60 * BOARD.idle_power_w

@@ -311,7 +311,9 @@ class _Fleet:
             if not is_there(device, round_index):
                 clock.be_absent(round_index * len(self.clocks) + device)
                 continue
-            begin_s, before = clock.now_s, self._clock_events[device]
+            begin_s, before = clock.begin_s(round_index), self._clock_events[device]
+            if begin_s > clock.now_s:  # it was away until this moment of a contact trace
+                before = _until_moment(device)
             step_s = clock.step(self.work(device, round_index), round_index)
             self._clock_events[device] = Event(device, None, begin_s, step_s, 0.0, before)
             for receiver, _ in self.schedule.out_edges(device, round_index):
@@ -324,8 +326,7 @@ class _Fleet:
             step_end_s = clock.now_s
             time = clock.end_round([(one.sender, one.stamp) for one in inbox])
             if time.is_by_trace:
-                until = Event(device, None, 0.0, 0.0, 0.0, None, is_by_trace=True)
-                self._clock_events[device] = until
+                self._clock_events[device] = _until_moment(device)
             elif clock.now_s > step_end_s:
                 self._clock_events[device] = last
             sums.compute_s += time.compute_s
@@ -400,6 +401,11 @@ class _Fleet:
             radio.listen(one.stamp)
             self._radio_events[device] = event
         return self._radio_events[device]
+
+
+def _until_moment(device: int) -> Event:
+    """All time until a moment of a contact trace."""
+    return Event(device, None, 0.0, 0.0, 0.0, None, is_by_trace=True)
 
 
 def _most_frequent(waited_for: Counter[int]) -> int | None:
