@@ -120,6 +120,19 @@ def test_what_takes_the_time_is_the_trace_and_nobody_is_waited_for(tmp_path):
     assert ("fleet.pace=free",) not in {one.settings for one in candidates(scenario, costs)}
 
 
+def test_one_late_message_is_not_awaited_more_than_the_trace(tmp_path):
+    """In round 0 device 0 or 1 waits for the other; in 59 rounds all wait for the trace."""
+    scenario = on_trace(
+        tmp_path,
+        "training.rounds=60",
+        "network.bandwidth_mbps=0.14",
+        rows=("0,0,1,10", "0,2,3,10", "100,1,2,10"),
+    )
+    costs = iteration_costs(scenario)
+    assert max(device.time.cycle.most_late_s for device in costs.devices) > 0
+    assert {row[-1] for row in time_table(costs).rows} == {"the contact trace"}
+
+
 def test_where_messages_take_longer_than_rounds_they_are_told_beside_the_trace(tmp_path):
     """In the last round, from 50 s on, two messages of 6.5 s share a half-duplex radio."""
     rows = ("0,0,1,10", "10,1,2,10", "50,2,3,10")

@@ -48,7 +48,8 @@ class DeviceCycle:
         wait_s: awake seconds in which the device did not compute.
         air_s: seconds in which the device's radio sent.
         lost_bytes: bytes that were sent again.
-        waits_for: in-neighbour whose message ended most waits of the device; None without a wait.
+        waits_for: in-neighbour whose message ended most waits of the device; None without a wait,
+            and where most ended with the seconds of a contact trace.
         absorbed_from: at free pace, messages absorbed in a round, by their sender.
         most_wait_s: longest `wait_s` of a round, in lockstep.
         most_late_s: longest time by which a round in lockstep ended after the seconds of a contact
@@ -340,7 +341,7 @@ class _Fleet:
                     self.latest = self._clock_events[device]
             sums.most_lost_bytes = max(sums.most_lost_bytes, sums.lost_in_round)
             sums.lost_in_round = 0
-            if time.waited_for != NOBODY:
+            if time.waited_for != NOBODY or time.is_by_trace:
                 sums.waited_for[time.waited_for] += 1
         for clock, ends_s in zip(self.clocks, self.ends_s, strict=True):
             ends_s.append(clock.now_s)
@@ -409,7 +410,6 @@ def _until_moment(device: int) -> Event:
 
 
 def _most_frequent(waited_for: Counter[int]) -> int | None:
-    """The device that occurs most often; of several, the lowest number."""
-    if not waited_for:
-        return None
-    return min(waited_for, key=lambda device: (-waited_for[device], device))
+    """The device that occurs most often, None if that is nobody; of several, the lowest number."""
+    most = min(waited_for, key=lambda device: (-waited_for[device], device), default=NOBODY)
+    return None if most == NOBODY else most
