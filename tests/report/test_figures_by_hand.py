@@ -92,7 +92,12 @@ def test_who_was_away_on_a_contact_trace_sets_the_pace_from_the_begin_of_its_rou
     assert (found.trace_s, found.away_s) == (20.0, 0.0)
     assert found.links == {(1, 1): 13.0, (1, 0): 1.0}
     parts = segments(run, spans_of_rounds(run), (0.0, 40.0), [1])
-    of_round = parts[parts["end_s"] <= 33.0].query("round == 2")[["activity", "start_s", "end_s"]].to_numpy().tolist()
+    of_round = (
+        parts[parts["end_s"] <= 33.0]
+        .query("round == 2")[["activity", "start_s", "end_s"]]
+        .to_numpy()
+        .tolist()
+    )
     assert of_round == [["absent", 10.0, 20.0], ["computing", 20.0, 33.0]]
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 from study_scenarios import DENSE, small
 
+from edgesim.assembly.equipment import Links
 from edgesim.assembly.studied_scenario import studied_scenario
 from edgesim.study.iteration import iteration_costs
+from edgesim.study.notices import contacts
 from edgesim.study.notices.contacts import contact_notices
 
 BOARD = "fleet.devices=[{profile: raspberry-pi-4b, count: 3}]"
@@ -94,3 +96,20 @@ def test_ways_with_contacts_of_their_own_count_each(tmp_path):
     rows = ["0,0,1,3", "0,1,0,5", "20,1,2,5", "20,2,1,5"]
     _, (short,) = said(tmp_path, rows, "network.bandwidth_mbps=0.2", undirected="false")
     assert short.startswith("topology: 1 of 3 contacts lasts less")
+
+
+def test_contacts_after_the_end_of_the_training_do_not_count(tmp_path):
+    rows = ["0,0,1,3", "20,1,2,9", "199,0,1,1", "200,0,1,1", "500,0,1,1"]
+    _, (short,) = said(tmp_path, rows, "network.bandwidth_mbps=0.2")
+    assert short.startswith("topology: 2 of 3 contacts last less")
+
+
+def test_links_of_the_same_figures_are_looked_up_once(tmp_path, monkeypatch):
+    """A fleet of a thousand devices may have as many links as contacts."""
+    made = []
+    make = Links._make
+    monkeypatch.setattr(Links, "_make", lambda own, peer: made.append(peer) or make(own, peer))
+    monkeypatch.setattr(contacts, "_late_rounds", lambda *_: [])
+    rows = ["0,0,1,9", "20,1,2,9", "40,0,2,9"]
+    assert said(tmp_path, rows, "network.bandwidth_mbps=0.2")[1] == []
+    assert len(made) == 1
