@@ -44,7 +44,7 @@ def away_name(run: ReportedRun) -> str:
 
 
 def round_seconds(run: ReportedRun) -> float:
-    """Seconds of a contact trace that a round in lockstep stands for; 0 where it stands for none."""
+    """Seconds of a contact trace that a round in lockstep stands for; 0 without a trace."""
     seconds = (run.settings.get("topology") or {}).get("seconds_per_round")
     return 0.0 if run.is_free or seconds is None else float(seconds)
 

@@ -124,8 +124,8 @@ def late_rounds_warning(
     return (
         f"rounds ended up to {lates_s[worst]:,.4g} s (round {numbers[worst]:,}) after the "
         f"{seconds:g} s of the contact trace that each stands for, so devices met later than the "
-        "trace says: shorten what takes the time (messages, steps or sleep, as edgesim cost and the "
-        "report say), or choose fleet.pace: free"
+        "trace says: shorten what takes the time (messages, steps or sleep, as edgesim cost and "
+        "the report say), or choose fleet.pace: free"
     )
 
 

@@ -12,8 +12,8 @@ from edgesim.assembly.message_costs import NoiseMessages
 from edgesim.assembly.parts.own_errors import own_code
 from edgesim.assembly.studied_scenario import StudiedScenario
 from edgesim.hardware.timeline import Hardware
-from edgesim.study.rounds.mean_rounds import Works
 from edgesim.study.rounds.critical_path import LimitKind, seconds_by_kind
+from edgesim.study.rounds.mean_rounds import Works
 from edgesim.study.rounds.steady_state import (
     FEW_EVENTS,
     BytesBetween,

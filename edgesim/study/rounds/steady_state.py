@@ -333,18 +333,22 @@ class _Fleet:
             sums.compute_s += time.compute_s
             sums.wait_s += time.wait_s
             sums.most_wait_s = max(sums.most_wait_s, time.wait_s)
-            if round_s := clock.hardware.round_s:
-                late_s = time.end_s - (round_index + 1) * round_s
-                sums.most_late_s = max(sums.most_late_s, late_s)
-                if late_s > self._most_late_s:
-                    self._most_late_s, self.latest_end_s = late_s, time.end_s
-                    self.latest = self._clock_events[device]
+            self._note_lateness(device, time.end_s, round_index)
             sums.most_lost_bytes = max(sums.most_lost_bytes, sums.lost_in_round)
             sums.lost_in_round = 0
             if time.waited_for != NOBODY or time.is_by_trace:
                 sums.waited_for[time.waited_for] += 1
         for clock, ends_s in zip(self.clocks, self.ends_s, strict=True):
             ends_s.append(clock.now_s)
+
+    def _note_lateness(self, device: int, end_s: float, round_index: int) -> None:
+        """Keep by how much rounds end late on a contact trace, and what ended the latest one."""
+        if round_s := self.clocks[device].hardware.round_s:
+            late_s, sums = end_s - (round_index + 1) * round_s, self._sums[device]
+            sums.most_late_s = max(sums.most_late_s, late_s)
+            if late_s > self._most_late_s:
+                self._most_late_s, self.latest_end_s = late_s, end_s
+                self.latest = self._clock_events[device]
 
     def cycles(self, num_rounds: int) -> tuple[DeviceCycle, ...]:
         """Means over the rounds since `begin_to_count`."""
