@@ -72,7 +72,8 @@ def _late_rounds(
         return []
     which = "rounds" if rounds == num_rounds else f"of the first {rounds:,} rounds some"
     causes = (kind for kind in seconds_by_kind(state.late_limits) if kind != "trace")
-    cause = next(causes, "sleep")  # without an event it slept on where its step ended
+    # Without an event it slept on where its step ended.
+    cause: LimitKind = next(causes, "sleep")
     said = (
         f"topology: {which} end up to {late_s:,.4g} s after the {seconds:g} s of the contact trace "
         f"that each stands for, so devices meet later than the trace says; {_REMEDIES[cause]}, "
