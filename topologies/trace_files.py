@@ -82,10 +82,10 @@ def load_trace(
 
     contacts = {numbered(edge): changes for edge, changes in reader.changes.items()}
     figures = {numbered(edge): own for edge, own in reader.figures.items()}
-    lengths_s = {numbered(edge): own for edge, own in reader.lengths_s.items()}
+    spans_s = {numbered(edge): own for edge, own in reader.spans_s.items()}
     try:
         return ContactTrace(
-            num_devices, contacts, seconds_per_round, repeat, weights, names, figures, lengths_s
+            num_devices, contacts, seconds_per_round, repeat, weights, names, figures, spans_s
         )
     except TopologyError as error:
         raise TopologyError(f"{path}: {error}") from error
@@ -99,7 +99,8 @@ class _Reader:
         changes: rounds in which each edge becomes active and inactive, by the names in the file
             (numbers without leading zeros).
         figures: of the links that have some, by the same names.
-        lengths_s: seconds of each edge's contacts, in their order; those that overlap are one.
+        spans_s: begin and length of each edge's contacts in turn, in seconds; those that overlap
+            are one. Of an undirected trace for one way alone.
     """
 
     path: Path
@@ -108,7 +109,7 @@ class _Reader:
     undirected: bool
     changes: dict[tuple[str, str], array[int]] = field(default_factory=dict)
     figures: dict[tuple[str, str], dict[str, float]] = field(default_factory=dict)
-    lengths_s: dict[tuple[str, str], array[float]] = field(default_factory=dict)
+    spans_s: dict[tuple[str, str], array[float]] = field(default_factory=dict)
     _last_contact: dict[tuple[str, str], tuple[Decimal, Decimal]] = field(default_factory=dict)
     _line_of_figures: dict[tuple[str, str], int] = field(default_factory=dict)
     _first_line_by_device: dict[str, int] = field(default_factory=dict)
@@ -175,9 +176,9 @@ class _Reader:
             name: self._number(line, name, cells[name]) for name in LINK_FIGURES if cells.get(name)
         }
         edges = [(source, target), (target, source)] if self.undirected else [(source, target)]
+        self._note_span(min(edges), time_s, end_s)
         for edge in edges:
             self._join(edge, first_round, end_round)
-            self._note_length(edge, time_s, end_s)
             self._note_figures(line, edge, {name: float(f) for name, f in figures.items()})
 
     def _note_figures(self, line: int, edge: tuple[str, str], figures: dict[str, float]) -> None:
@@ -265,16 +266,16 @@ class _Reader:
         else:
             changes.extend((first_round, end_round))
 
-    def _note_length(self, edge: tuple[str, str], time_s: Decimal, end_s: Decimal) -> None:
-        """Keep the length of a contact, or lengthen the edge's last one that it goes on from."""
-        lengths_s = self.lengths_s.setdefault(edge, array("d"))
+    def _note_span(self, edge: tuple[str, str], time_s: Decimal, end_s: Decimal) -> None:
+        """Keep the seconds of a contact, or lengthen the edge's last one that it goes on from."""
+        spans_s = self.spans_s.setdefault(edge, array("d"))
         begin_s, until_s = self._last_contact.get(edge, (time_s, time_s))
-        if lengths_s and time_s <= until_s:
-            lengths_s.pop()
+        if spans_s and time_s <= until_s:
+            del spans_s[-2:]
         else:
             begin_s, until_s = time_s, time_s
         self._last_contact[edge] = begin_s, max(until_s, end_s)
-        lengths_s.append(float(self._last_contact[edge][1] - begin_s))
+        spans_s.extend((float(begin_s), float(self._last_contact[edge][1] - begin_s)))
 
     def _error(self, line: int, problem: str) -> TopologyError:
         return TopologyError(f"{self.path}, line {line}: {problem}")

@@ -41,7 +41,8 @@ class ContactTrace:
             which needs every contact in both directions.
         names: names of the devices, by number; empty where the trace uses numbers.
         link_figures: rate, latency, jitter and loss by link (`LINK_FIGURES`), where they are given.
-        lengths_s: seconds of the contacts of each edge, where they are known.
+        spans_s: begin and length in seconds of the contacts of each edge in turn, where they are
+            known; of contacts that go both ways maybe for one way alone.
 
     Raises:
         TopologyError: no contacts, impossible contacts, or contacts that the weights do not allow.
@@ -54,7 +55,7 @@ class ContactTrace:
     weights: Weights = "column_stochastic"
     names: tuple[str, ...] = ()
     link_figures: Mapping[tuple[int, int], Mapping[str, float]] = field(default_factory=dict)
-    lengths_s: Mapping[tuple[int, int], Sequence[float]] = field(default_factory=dict)
+    spans_s: Mapping[tuple[int, int], Sequence[float]] = field(default_factory=dict)
     _histories: dict[tuple[int, bool], _PeerHistory] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )

@@ -15,8 +15,10 @@ The clock of a device that is absent in some rounds stands still. Its next step 
 done by the time at which the fleet has come to their round, and the clock goes on from the first
 bit of the first message that tells the fleet's time: until then the device was away, and has not
 waited. Neighbours that were away too do not know that time. They tell what time they have; then
-devices that came back go on together, and wait for each other, until somebody knows better. On a
-contact trace a device that takes part in round k is there from k S on.
+devices that came back go on together, and wait for each other, until somebody knows better.
+
+On a contact trace the fleet's time is known without messages. A device that comes back in round k
+is there from k S on: it then takes its step, sends, and waits. Nothing before is charged.
 
 The clock does not depend on wall-clock time. It depends on the device's own past and on the stamps
 of the messages that it receives, so the fleet needs no common clock.
@@ -168,8 +170,14 @@ class Timeline:
             Awake seconds of the step.
         """
         self._compute_s, self._round_index = self.step_s(work, round_index), round_index
-        self.now_s = self.hardware.duty_cycle.after(self.now_s, self._compute_s)
+        begin_s = self.begin_s(round_index)
+        self.now_s = self.hardware.duty_cycle.after(begin_s, self._compute_s)
         return self._compute_s
+
+    def begin_s(self, round_index: int) -> float:
+        """Time at which the step of the next round can begin; on a trace that is later if away."""
+        # Products, since sums of many rounds would drift.
+        return max(self.now_s, round_index * self.hardware.round_s)
 
     def work_more(self, work: Work) -> float:
         """Compute further work at the end of a round; returns its seconds."""
@@ -214,12 +222,13 @@ class Timeline:
         )
 
     def be_absent(self, number: int) -> None:
-        """Let the fleet's time pass.
+        """Let the fleet's time pass; on a contact trace it stays known.
 
         Args:
             number: of the clock's reckoning from now on; each absence in the fleet has its own.
         """
-        self.reckoning, self.known = number, {number}
+        if not self.hardware.round_s:
+            self.reckoning, self.known = number, {number}
 
     def end_round(self, arrived: Sequence[tuple[int, Stamp]]) -> RoundTime:
         """Wait for the messages of the round, and for the end of its seconds of a contact trace.
@@ -235,10 +244,8 @@ class Timeline:
         # Of messages that end at the same time it is the one of the lowest sender.
         last_s, last = max(done_s, key=lambda d: (d[0], -d[1]), default=(step_end_s, NOBODY))
         told_s = self._learn_time([stamp for _, stamp in arrived])
-        # Products, since sums of many rounds would drift.
-        begin_s = self._round_index * self.hardware.round_s
         end_s = (self._round_index + 1) * self.hardware.round_s
-        waits_from_s = max(step_end_s, told_s, begin_s)
+        waits_from_s = max(step_end_s, told_s)
         self.now_s = awake.awakening(max(step_end_s, last_s))
         is_by_trace = end_s > self.now_s
         self.now_s = max(self.now_s, end_s)

@@ -43,6 +43,12 @@ def away_name(run: ReportedRun) -> str:
     return ABSENT if may_be_absent else ASLEEP
 
 
+def round_seconds(run: ReportedRun) -> float:
+    """Seconds of a contact trace that a round in lockstep stands for; 0 without a trace."""
+    seconds = (run.settings.get("topology") or {}).get("seconds_per_round")
+    return 0.0 if run.is_free or seconds is None else float(seconds)
+
+
 def spans_of_rounds(run: ReportedRun) -> Frame:
     """Begin and end of each round by its device's clock, and how the time between was spent.
 
@@ -204,14 +210,16 @@ def segments(
     away = {device: away_between(times[device], low_s, high_s) for device in devices}
     rows: list[tuple[int, str, float, float, int, str]] = []
     # In lockstep absences are counted in rounds: no clock says from when to when.
-    name = away_name(run)
+    name, round_s = away_name(run), round_seconds(run)
     absence = None if run.is_free or name == ASLEEP else name
     for span in inside.itertuples(index=False):
         cause = getattr(span, "waited_for", -1)
         peer = run.labels[cause] if cause >= 0 else ""
         rows += [
             (span.device, kind, *part_s, span.round, peer if kind == WAITING else "")
-            for kind, from_s, until_s in _parts_of_round(span, times[span.device], absence)
+            for kind, from_s, until_s in _parts_of_round(
+                span, times[span.device], absence, span.round * round_s
+            )
             for part_s in _awake_parts(away[span.device], max(from_s, low_s), min(until_s, high_s))
         ]
     for device, own in away.items():
@@ -242,22 +250,28 @@ def _parts_of_round(
     span: Any,  # noqa: ANN401 (a row)
     times: DutyCycle | AwakeTimes,
     absence: str | None,
+    back_s: float = 0.0,
 ) -> _Spans:
     """A round in parts: the step, then an absence before the first message, then the wait.
+
+    On a contact trace the absence comes first: until the seconds of the round begin.
 
     Args:
         span: row of `spans_of_rounds`.
         times: when the device is awake and there, as far as a clock has it.
         absence: what the rest of its time away is called; None where there is none.
+        back_s: moment of a contact trace at which the round begins; 0 without a trace.
     """
-    step_end_s = min(times.after(span.start_s, span.compute_s), span.end_s)
+    begin_s = max(span.start_s, back_s)
+    step_end_s = min(times.after(begin_s, span.compute_s), span.end_s)
     known_s = span.end_s - span.start_s - times.awake_between(span.start_s, span.end_s)
     parts = []
-    if absence and span.away_s - known_s > _ROUNDING * span.end_s:
+    if absence and not back_s and span.away_s - known_s > _ROUNDING * span.end_s:
         parts.append((absence, span.away_s - known_s))
     if span.wait_s > _ROUNDING * span.end_s:
         parts.append((WAITING, span.wait_s))
-    found = [(COMPUTING, span.start_s, step_end_s if parts else span.end_s)]
+    found = [(absence, span.start_s, begin_s)] if absence and begin_s > span.start_s else []
+    found.append((COMPUTING, begin_s, step_end_s if parts else span.end_s))
     for place, (kind, seconds) in enumerate(parts, 1):
         start_s = found[-1][2]
         end_s = span.end_s if place == len(parts) else times.after(start_s, seconds)

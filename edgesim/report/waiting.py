@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edgesim.assembly.equipment import awake_times
-from edgesim.report.activity import MOST_SLEEPS, away_between, sleep_period_s
+from edgesim.report.activity import MOST_SLEEPS, away_between, round_seconds, sleep_period_s
 from edgesim.report.frames import Frame
 from edgesim.report.reported_run import ReportedRun
 
@@ -79,7 +79,7 @@ def pace_setters(run: ReportedRun) -> PaceSetters:
         return PaceSetters({}, 0.0)
     keys = zip(waiting["device"], waiting["round"], strict=True)
     causes = dict(zip(keys, waiting["waited_for"].tolist(), strict=True))
-    rounds, arrivals = _Rounds(run), _Arrivals(run)
+    rounds, arrivals = _Rounds(run, round_s := round_seconds(run)), _Arrivals(run)
     sleeps = _Sleeps(run)
     handovers = run.messages[run.messages["kind"] == "handover"]
     successors = dict(zip(handovers["device"], handovers["receiver"], strict=True))
@@ -93,9 +93,10 @@ def pace_setters(run: ReportedRun) -> PaceSetters:
             int(rounds.rounds[place]),
         )
         cause = causes.get((device, index), device)
-        # Without a trace only a leaver waits for no message: until its last ones are sent.
+        # A leaver waits for no message either, until its last ones are sent.
         is_last_of_leaver = device in successors and rounds.last_places[device] == place
-        if cause == device and rounds.waits(place) and not is_last_of_leaver:
+        waits_for_nobody = (device, index) not in causes and rounds.waits(place)
+        if round_s and waits_for_nobody and not is_last_of_leaver:
             trace_s = end_s
             break
         step = rounds.places.get((cause, index))
@@ -123,7 +124,8 @@ def pace_setters(run: ReportedRun) -> PaceSetters:
         seconds[worker, worker] += compute_s
         seconds[link] += rest_s - asleep_s
         away_s += step_end_s - start_s - compute_s + asleep_s
-        if start_s == 0.0:
+        if start_s <= index * round_s:  # a moment of a trace, or the start
+            trace_s = start_s
             break
         place = step - 1
     longest_first = sorted(seconds.items(), key=lambda part: -part[1])
@@ -166,8 +168,8 @@ class _Sleeps:
 class _Rounds:
     """Rounds in the order of device and round, and their places in it."""
 
-    def __init__(self, run: ReportedRun) -> None:
-        table = run.by_device
+    def __init__(self, run: ReportedRun, round_s: float) -> None:
+        table, self._round_s = run.by_device, round_s
         self.devices = table["device"].to_numpy()
         self.rounds = table["round"].to_numpy()
         self.ends_s = table["virtual_time_s"].to_numpy()
@@ -179,9 +181,13 @@ class _Rounds:
         self.last_places = {device: place for place, device in enumerate(self.devices)}
 
     def start_s(self, place: int) -> float:
-        """Virtual time at which a round began: the end of the device's round before, or 0."""
+        """Virtual time at which a round began: the end of the device's round before, or 0.
+
+        On a contact trace a device that was away is back when the seconds of its round begin.
+        """
         is_first = place == 0 or self.devices[place - 1] != self.devices[place]
-        return 0.0 if is_first else float(self.ends_s[place - 1])
+        before_s = 0.0 if is_first else float(self.ends_s[place - 1])
+        return max(before_s, int(self.rounds[place]) * self._round_s)
 
     def wait_s(self, place: int) -> float:
         """Virtual time for which the device waited in a round."""

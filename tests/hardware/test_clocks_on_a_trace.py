@@ -73,8 +73,8 @@ def test_a_device_that_sleeps_when_its_round_ends_waits_for_its_awake_seconds():
 
 
 @pytest.mark.parametrize("is_told", [False, True])
-def test_a_device_that_comes_back_waits_from_the_begin_of_its_round(is_told):
-    """It was away in rounds 1 to 4; told or not, it waits for no more than the sixth."""
+def test_a_device_that_comes_back_is_there_from_the_begin_of_its_round(is_told):
+    """It was away in rounds 1 to 4: it takes its step at 50 s, sends, and waits; told or not."""
     back, stayed = clock(0), clock(1)
     for r in range(6):
         stayed.step(STEP, r)
@@ -84,7 +84,27 @@ def test_a_device_that_comes_back_waits_from_the_begin_of_its_round(is_told):
             back.be_absent(r * 3)
             continue
         back.step(STEP, r)
+        own = back.send((0, 1), MESSAGE, r)
         ended = back.end_round(sent)
-    assert ended.end_s == 60.0
-    assert ended.wait_s == (9.0 if is_told else 10.0)  # the first bit comes after 51 s
-    assert (back.reckoning == OF_FLEET) == is_told
+    assert (own.start_s, own.arrival_s) == (51.0, 52.0)
+    assert (ended.end_s, ended.compute_s, ended.wait_s) == (60.0, 1.0, 9.0)
+    assert back.reckoning == OF_FLEET
+
+
+def test_a_device_that_comes_back_waits_in_full_for_a_late_message():
+    """Neighbours told it the time with their first bits, and shortened its wait until then."""
+    back, slow = clock(0, round_s=2.0), clock(1, round_s=2.0)
+    back.be_absent(0)
+    slow.step(Work(macs_fp32=7 * 10**9), 0)
+    slow.end_round([])
+    slow.step(STEP, 1)
+    back.step(STEP, 1)
+    ended = back.end_round([(1, slow.send((1, 0), MESSAGE, 0))])
+    assert (ended.end_s, ended.wait_s, ended.waited_for) == (9.0, 6.0, 1)
+
+
+def test_the_first_step_after_an_absence_waits_for_the_device_to_be_awake():
+    back = clock(0, cycle=DutyCycle(period_s=20.0, awake_s=4.0, offset_s=0.0))
+    back.be_absent(0)
+    back.step(STEP, 1)  # from 10 s on; it wakes up at 20 s
+    assert back.now_s == 21.0

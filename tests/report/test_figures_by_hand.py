@@ -65,7 +65,9 @@ def test_what_waits_for_no_message_waits_for_the_contact_trace():
         rounds.append(round_of(device, 0, first_s, compute_s, first_s - compute_s))
         wait_s = second_s - 10.0 - compute_s
         rounds.append(round_of(device, 1, second_s, compute_s, wait_s, waited_for))
-    on_trace = made(rounds, [message(1, 2, 0, 13.0), message(1, 2, 1, 13.0)])
+    messages = [message(1, 2, 0, 13.0), message(1, 2, 1, 13.0)]
+    assert pace_setters(made(rounds, messages)).trace_s == 0
+    on_trace = made(rounds, messages, topology={"kind": "trace", "seconds_per_round": 10.0})
     found = pace_setters(on_trace)
     assert (found.trace_s, found.away_s) == (10.0, 0.0)
     assert found.links == {(2, 2): 3.0, (2, 0): 1.0}
@@ -73,6 +75,30 @@ def test_what_waits_for_no_message_waits_for_the_contact_trace():
         "What set the pace of the fleet: the contact trace 71.4 %, steps 21.4 % (device 2 21.4 %), "
         "messages 7.14 % of the time."
     )
+
+
+def test_who_was_away_on_a_contact_trace_sets_the_pace_from_the_begin_of_its_round_on():
+    """It is back at second 20, computes until 33, and all wait for its message until 34."""
+    rounds = [round_of(0, k, 10.0 * (k + 1), 1.0, 9.0) for k in (0, 1)]
+    rounds += [round_of(0, 2, 34.0, 1.0, 13.0, 1), round_of(1, 0, 10.0, 1.0, 9.0)]
+    rounds += [round_of(1, 2, 33.0, 13.0)]
+    run = made(
+        rounds,
+        [message(2, 1, 0, 34.0)],
+        topology={"kind": "trace", "seconds_per_round": 10.0},
+        fleet={"churn": {"absent": [{"device": 1, "from_round": 1, "until_round": 2}]}},
+    )
+    found = pace_setters(run)
+    assert (found.trace_s, found.away_s) == (20.0, 0.0)
+    assert found.links == {(1, 1): 13.0, (1, 0): 1.0}
+    parts = segments(run, spans_of_rounds(run), (0.0, 40.0), [1])
+    of_round = (
+        parts[parts["end_s"] <= 33.0]
+        .query("round == 2")[["activity", "start_s", "end_s"]]
+        .to_numpy()
+        .tolist()
+    )
+    assert of_round == [["absent", 10.0, 20.0], ["computing", 20.0, 33.0]]
 
 
 def test_a_message_that_was_there_before_the_step_ended_waited_for_a_radio():

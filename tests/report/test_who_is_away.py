@@ -338,6 +338,44 @@ def test_a_leaver_that_waits_for_its_radio_does_not_sleep(tmp_path):
     assert found.links[1, successor] >= own["virtual_wait_s"]
 
 
+def slow_with_a_leaver(folder, leaves, rounds, **topology):
+    """Messages of 7.7 s; device 3 hands over to its successor, which waits for that."""
+    return reported(
+        folder,
+        fleet={
+            "devices": 4,
+            "profile": "raspberry-pi-4b",
+            "churn": {"leaves": [{"device": 3, "round": leaves}]},
+        },
+        topology=topology,
+        network={"bandwidth_mbps": 0.1},
+        gossip={"compressor": {"kind": "identity"}},
+        training={"rounds": rounds},
+    )
+
+
+def test_a_successor_that_waits_for_the_handover_waits_for_no_trace(tmp_path):
+    """It is told as waiting for itself, as it sends in the leaver's name."""
+    run = slow_with_a_leaver(tmp_path, 1, 4, kind="star")
+    assert (run.by_device["waited_for"] == run.by_device["device"]).any()
+    found = pace_setters(run)
+    assert found.trace_s == 0
+    assert set(found.links) >= {(3, 0)}
+    assert found.whole_s == pytest.approx(run.rounds["virtual_time_s"].max())
+
+
+def test_the_trace_sets_the_pace_for_no_longer_than_its_rounds(tmp_path):
+    contacts = tmp_path / "contacts.csv"
+    rows = ["0,0,1,99", "0,1,2,99", "0,2,3,99"]
+    contacts.write_text("\n".join(["time,source,target,duration", *rows]) + "\n")
+    run = slow_with_a_leaver(
+        tmp_path, 2, 6, kind="trace", path=str(contacts), seconds_per_round=10.0, undirected=True
+    )
+    found = pace_setters(run)
+    assert found.trace_s <= 6 * 10.0
+    assert found.whole_s == pytest.approx(run.rounds["virtual_time_s"].max())
+
+
 def test_an_absence_that_begins_within_another_is_drawn_once(tmp_path):
     churn = {
         "absent": [{"device": 1, "from_s": 0.0005, "until_s": 0.001}],

@@ -71,6 +71,18 @@ def test_so_it_is_with_late_rounds_absences_and_sleep(tmp_path, settings):
     assert foretold.energy_j == pytest.approx(found["energy_j"].sum(), rel=1e-3)
 
 
+@pytest.mark.parametrize("churn", [f"absent: [{AWAY}]", "joins: [{device: 1, round: 4}]"])
+def test_nobody_sends_before_its_round_begins(tmp_path, churn):
+    """Not even who was away; by `cost` no sleep or step lasts for an absence either."""
+    scenario = on_trace(
+        tmp_path, f"fleet.churn={{{churn}}}", rows=("0,0,1,60", "0,1,2,60", "0,2,3,60")
+    )
+    messages = pd.read_parquet(ran(tmp_path, scenario).path / "messages.parquet")
+    assert (messages["departure_time_s"] >= 10.0 * messages["round"]).all()
+    limits = seconds_by_kind(iteration_costs(scenario).steady_state.limits)
+    assert limits == {"trace": pytest.approx(10.0, rel=1e-9)}
+
+
 def test_a_battery_has_to_last_for_the_seconds_of_the_trace(tmp_path):
     """60 s of idle power are 0.05 Wh or so, with a reserve for a turn of four rounds."""
     needed_j = 60 * BOARD.idle_power_w
@@ -106,6 +118,19 @@ def test_what_takes_the_time_is_the_trace_and_nobody_is_waited_for(tmp_path):
     assert "change none makes rounds shorter: the contact trace says how long they last" in said
     assert {row[-1] for row in time_table(costs).rows} == {"the contact trace"}
     assert ("fleet.pace=free",) not in {one.settings for one in candidates(scenario, costs)}
+
+
+def test_one_late_message_is_not_awaited_more_than_the_trace(tmp_path):
+    """In round 0 device 0 or 1 waits for the other; in 59 rounds all wait for the trace."""
+    scenario = on_trace(
+        tmp_path,
+        "training.rounds=60",
+        "network.bandwidth_mbps=0.14",
+        rows=("0,0,1,10", "0,2,3,10", "100,1,2,10"),
+    )
+    costs = iteration_costs(scenario)
+    assert max(device.time.cycle.most_late_s for device in costs.devices) > 0
+    assert {row[-1] for row in time_table(costs).rows} == {"the contact trace"}
 
 
 def test_where_messages_take_longer_than_rounds_they_are_told_beside_the_trace(tmp_path):

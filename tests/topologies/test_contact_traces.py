@@ -122,12 +122,14 @@ class TestRounds:
         assert schedule.is_ever_active(0, 1, 1, 4)
         assert not schedule.is_ever_active(0, 1, 3, 3)
 
-    def test_lengths_are_in_seconds_and_lines_that_overlap_or_touch_are_one(self, tmp_path):
+    def test_begins_and_lengths_are_in_seconds_and_lines_that_overlap_or_touch_are_one(
+        self, tmp_path
+    ):
         lines = "0,0,1,2.5\n1,0,1,0.5\n2.5,0,1,1\n4,0,1,0.1\n5,1,0,30\n"
         schedule = load(tmp_path, lines, seconds_per_round=10)
-        assert {edge: list(own) for edge, own in schedule.lengths_s.items()} == {
-            (0, 1): [3.5, 0.1],
-            (1, 0): [30.0],
+        assert {edge: list(own) for edge, own in schedule.spans_s.items()} == {
+            (0, 1): [0.0, 3.5, 4.0, 0.1],
+            (1, 0): [5.0, 30.0],
         }
 
     def test_a_contact_of_years_takes_no_more_memory_than_one_of_seconds(self, tmp_path):

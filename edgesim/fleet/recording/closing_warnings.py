@@ -101,24 +101,31 @@ def _places(rounds: pa.Table, seconds: float | None) -> Iterator[tuple[int, int,
             yield device, number if seconds is None else int(end_s / seconds), end_s
 
 
-def late_rounds_warning(rounds: pa.Table, seconds: float | None) -> str | None:
+def late_rounds_warning(
+    rounds: pa.Table, seconds: float | None, last_rounds: Mapping[str, int]
+) -> str | None:
     """What to say of rounds in lockstep that ended after their seconds of a contact trace.
 
     Args:
         rounds: rows of rounds.parquet.
         seconds: that a round stands for; None without a trace.
+        last_rounds: of devices that left; they end when all is handed over, and meet nobody later.
     """
     if seconds is None or "virtual_time_s" not in rounds.column_names:
         return None
-    numbers, ends_s = (numbers_of(rounds[name]) for name in ("round", "virtual_time_s"))
+    names = ("device", "round", "virtual_time_s")
+    devices, numbers, ends_s = (numbers_of(rounds[name]) for name in names)
     lates_s = ends_s - (numbers + 1) * seconds
+    for device, last in last_rounds.items():
+        lates_s[(devices == int(device)) & (numbers == last)] = 0.0
     worst = int(lates_s.argmax())
     if lates_s[worst] < _LEAST_LATE * seconds:
         return None
     return (
         f"rounds ended up to {lates_s[worst]:,.4g} s (round {numbers[worst]:,}) after the "
         f"{seconds:g} s of the contact trace that each stands for, so devices met later than the "
-        "trace says: send less (gossip.compressor) or over faster links, or choose fleet.pace: free"
+        "trace says: shorten what takes the time (messages, steps or sleep, as edgesim cost and "
+        "the report say), or choose fleet.pace: free"
     )
 
 

@@ -186,7 +186,7 @@ def summarise(
     warnings = [
         divergence_warning(evaluations, prepared) or chance_warning(consensus, prepared),
         None if in_step else silence_warning_of(prepared, rounds, gone["dead_devices"]),
-        late_rounds_warning(rounds, prepared.schedule.seconds_per_round) if in_step else None,
+        late_rounds_warning(rounds, prepared.schedule.seconds_per_round, left) if in_step else None,
         overdraft_warning(rounds, scenario.fleet.names),
         _measure_warning(scenario, consensus),
         *warnings_of_resumes(environment),

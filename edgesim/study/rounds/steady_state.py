@@ -48,7 +48,8 @@ class DeviceCycle:
         wait_s: awake seconds in which the device did not compute.
         air_s: seconds in which the device's radio sent.
         lost_bytes: bytes that were sent again.
-        waits_for: in-neighbour whose message ended most waits of the device; None without a wait.
+        waits_for: in-neighbour whose message ended most waits of the device; None without a wait,
+            and where most ended with the seconds of a contact trace.
         absorbed_from: at free pace, messages absorbed in a round, by their sender.
         most_wait_s: longest `wait_s` of a round, in lockstep.
         most_late_s: longest time by which a round in lockstep ended after the seconds of a contact
@@ -96,6 +97,8 @@ class SteadyState:
         devices: times of each device, in the order of their numbers.
         limits: what the cycle time consists of, the longest part first: events of which each had
             to end before the next one could begin.
+        late_limits: what the latest round on a contact trace took its time for, the longest first;
+            empty if none ended late.
         longest_sleep_cycle_s: period of the longest duty cycle; 0 where nobody sleeps.
         ends: when devices with a battery end their rounds, by number; all rounds that the clocks
             ran from the beginning of the training on are kept, eight bytes each.
@@ -111,6 +114,7 @@ class SteadyState:
     ends: Mapping[int, RoundEnds] = field(repr=False)
     is_free: bool = False
     is_whole: bool = False
+    late_limits: tuple[Limit, ...] = ()
 
     @property
     def period_s(self) -> float:
@@ -230,6 +234,7 @@ def find_steady_state(
         num_rounds=counted,
         devices=fleet.cycles(counted),
         limits=fleet.limits(counted),
+        late_limits=limits_of(fleet.latest, 0.0, fleet.latest_end_s, 1),
         longest_sleep_cycle_s=longest_cycle_s,
         ends=ends_of(fleet.ends_s, hardware),
         is_whole=is_whole,
@@ -276,6 +281,9 @@ class _Fleet:
     work: WorkInRound
     message_bytes: BytesBetween
     ends_s: list[array[float]] = field(default_factory=list)  # of all rounds, by device
+    latest: Event | None = None  # that ended the latest round on a contact trace
+    latest_end_s: float = 0.0
+    _most_late_s: float = 0.0
     _sums: list[_Sums] = field(default_factory=list)
     _next_sequence: Counter[tuple[int, int]] = field(default_factory=Counter)
     _clock_events: list[Event | None] = field(default_factory=list)  # which the clock stands after
@@ -304,7 +312,9 @@ class _Fleet:
             if not is_there(device, round_index):
                 clock.be_absent(round_index * len(self.clocks) + device)
                 continue
-            begin_s, before = clock.now_s, self._clock_events[device]
+            begin_s, before = clock.begin_s(round_index), self._clock_events[device]
+            if begin_s > clock.now_s:  # it was away until this moment of a contact trace
+                before = _until_moment(device)
             step_s = clock.step(self.work(device, round_index), round_index)
             self._clock_events[device] = Event(device, None, begin_s, step_s, 0.0, before)
             for receiver, _ in self.schedule.out_edges(device, round_index):
@@ -317,22 +327,28 @@ class _Fleet:
             step_end_s = clock.now_s
             time = clock.end_round([(one.sender, one.stamp) for one in inbox])
             if time.is_by_trace:
-                until = Event(device, None, 0.0, 0.0, 0.0, None, is_by_trace=True)
-                self._clock_events[device] = until
+                self._clock_events[device] = _until_moment(device)
             elif clock.now_s > step_end_s:
                 self._clock_events[device] = last
             sums.compute_s += time.compute_s
             sums.wait_s += time.wait_s
             sums.most_wait_s = max(sums.most_wait_s, time.wait_s)
-            if round_s := clock.hardware.round_s:
-                late_s = time.end_s - (round_index + 1) * round_s
-                sums.most_late_s = max(sums.most_late_s, late_s)
+            self._note_lateness(device, time.end_s, round_index)
             sums.most_lost_bytes = max(sums.most_lost_bytes, sums.lost_in_round)
             sums.lost_in_round = 0
-            if time.waited_for != NOBODY:
+            if time.waited_for != NOBODY or time.is_by_trace:
                 sums.waited_for[time.waited_for] += 1
         for clock, ends_s in zip(self.clocks, self.ends_s, strict=True):
             ends_s.append(clock.now_s)
+
+    def _note_lateness(self, device: int, end_s: float, round_index: int) -> None:
+        """Keep by how much rounds end late on a contact trace, and what ended the latest one."""
+        if round_s := self.clocks[device].hardware.round_s:
+            late_s, sums = end_s - (round_index + 1) * round_s, self._sums[device]
+            sums.most_late_s = max(sums.most_late_s, late_s)
+            if late_s > self._most_late_s:
+                self._most_late_s, self.latest_end_s = late_s, end_s
+                self.latest = self._clock_events[device]
 
     def cycles(self, num_rounds: int) -> tuple[DeviceCycle, ...]:
         """Means over the rounds since `begin_to_count`."""
@@ -392,8 +408,12 @@ class _Fleet:
         return self._radio_events[device]
 
 
+def _until_moment(device: int) -> Event:
+    """All time until a moment of a contact trace."""
+    return Event(device, None, 0.0, 0.0, 0.0, None, is_by_trace=True)
+
+
 def _most_frequent(waited_for: Counter[int]) -> int | None:
-    """The device that occurs most often; of several, the lowest number."""
-    if not waited_for:
-        return None
-    return min(waited_for, key=lambda device: (-waited_for[device], device))
+    """The device that occurs most often, None if that is nobody; of several, the lowest number."""
+    most = min(waited_for, key=lambda device: (-waited_for[device], device), default=NOBODY)
+    return None if most == NOBODY else most

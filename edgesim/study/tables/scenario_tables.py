@@ -362,22 +362,26 @@ def _time_row(kind: Kind, *, is_free: bool) -> tuple[str, ...]:
 
 
 def _awaits(kind: Kind) -> str:
-    """Whose messages devices of a kind await most: one for all, or a few with who awaits them."""
-    awaited: dict[int, list[int]] = {}
+    """What ends most waits of devices of a kind: one cause for all, or a few with whose they are.
+
+    That is a neighbour's message, or a moment of the contact trace.
+    """
+    awaited: dict[int | None, list[int]] = {}
     for device in kind.members:
-        if device.time is not None and device.time.cycle.waits_for is not None:
-            awaited.setdefault(device.time.cycle.waits_for, []).append(device.device)
-    if not awaited:
-        times = [device.time for device in kind.members if device.time is not None]
+        cycle = None if device.time is None else device.time.cycle
         # Without a trace every wait in lockstep is for somebody.
-        waits = any(time.cycle.waiting > _ROUNDING for time in times)
-        return "the contact trace" if waits else "nobody"
+        if cycle is not None and (cycle.waits_for is not None or cycle.waiting > _ROUNDING):
+            awaited.setdefault(cycle.waits_for, []).append(device.device)
+    if not awaited:
+        return "nobody"
     if len(awaited) > _MOST_AWAITED:
-        return "one neighbour each"
+        return "one neighbour each" if None not in awaited else "the trace or one neighbour each"
+    causes = {
+        cause: "the contact trace" if cause is None else kind.names.one(cause) for cause in awaited
+    }
     if sum(map(len, awaited.values())) == len(kind.members) and len(awaited) == 1:
-        return kind.names.one(next(iter(awaited)))
-    parts = (f"{kind.names.some(who)}: {kind.names.one(whom)}" for whom, who in awaited.items())
-    return "; ".join(parts)
+        return next(iter(causes.values()))
+    return "; ".join(f"{kind.names.some(who)}: {causes[cause]}" for cause, who in awaited.items())
 
 
 def _seconds(value: float) -> str:
