@@ -22,7 +22,6 @@ from edgesim.results.evaluation import Callback
 from edgesim.results.load import load_run
 from edgesim.results.run import Run
 from edgesim.results.run_files import ABOUT
-from edgesim.scenario.own_parts import own_parts
 from edgesim.scenario.scale import scaled
 from edgesim.storage.store import Store
 
@@ -146,13 +145,12 @@ def resume(
 def _finished(result: RunResult) -> Run:
     """A finished run; what is in doubt is one warning, which says how to open the run.
 
-    As an error the warning comes instead of the run. What a summary keeps of own parts is no doubt:
-    it is a notice of the scenario, raised before the run, and begins with the key of the part.
+    As an error the warning comes instead of the run. A summary's notices of own parts are no doubts:
+    they were raised before the run.
     """
     run = load_run(result.place)
-    keys = tuple(f"{key}: " for key, _ in own_parts(run.scenario))
-    said = result.summary.get("warnings", ())
-    if doubts := [f"{result.place}: {text}" for text in said if not text.startswith(keys)]:
+    said, notices = result.summary.get("warnings", ()), result.summary.get("own_notices", ())
+    if doubts := [f"{result.place}: {text}" for text in said if text not in notices]:
         opened = f"the run is finished; edgesim.load_run({result.place!r}) opens it"
         warnings.warn("\n".join([*doubts, opened]), ResultWarning, stacklevel=3)
     return run

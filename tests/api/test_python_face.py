@@ -371,8 +371,8 @@ def test_what_a_run_says_at_its_end_is_raised_as_a_warning(tmp_path):
 
 
 def test_a_doubt_raised_as_an_error_says_all_doubts_and_how_the_run_is_opened(tmp_path):
-    """Notices of own parts are none, also where a run goes on."""
-    said = ["too late", "model.name: Own: not trained", "no guess"]
+    """Notices of own parts are none; a doubt at the end may begin with the key of a part."""
+    said = ["too late", "model.name: Own: not trained", "model.name: Own: moved", "no guess"]
     place = tmp_path / "run"
     (tmp_path / "own.py").write_text(
         "from torch import nn\n\n\ndef linear(input_shape, num_classes):\n"
@@ -382,14 +382,15 @@ def test_a_doubt_raised_as_an_error_says_all_doubts_and_how_the_run_is_opened(tm
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         edgesim.run("quickstart", out=place, inline=True, model=model, training__rounds=1)
-    result = RunResult(str(place), {"warnings": said})
+    result = RunResult(str(place), {"warnings": said, "own_notices": said[1:2]})
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(edgesim.ResultWarning) as caught:
             _finished(result)
-        _finished(RunResult(str(place), {"warnings": said[1:2]}))
+        _finished(RunResult(str(place), {"warnings": said[1:2], "own_notices": said[1:2]}))
     assert str(caught.value).splitlines() == [
         f"{place}: too late",
+        f"{place}: model.name: Own: moved",
         f"{place}: no guess",
         f"the run is finished; edgesim.load_run({str(place)!r}) opens it",
     ]

@@ -39,4 +39,4 @@ def test_devices_with_unlike_data_stay_at_the_optimum_at_a_small_rate(kind, opti
         fleet.step(lambda Z: (Z - OPTIMUM * scales).astype(np.float32), np.float32(0.001))
         fleet.absorb(fleet.send(RING))
     mean = fleet.X.astype(np.float64).mean(axis=0)
-    np.testing.assert_allclose(mean, OPTIMUM, rtol=2e-4)
+    np.testing.assert_allclose(mean, OPTIMUM, rtol=5e-6)

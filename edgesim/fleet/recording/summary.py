@@ -215,6 +215,7 @@ def summarise(
         "consensus_distance": consensus["consensus_distance"],
         "averaging_rate": averaging_rate(scenario),
         "warnings": [said for said in warnings if said],
+        **({"own_notices": list(prepared.own_notices)} if prepared.own_notices else {}),
         "device_models_evaluated": len(of_devices),
         "device_accuracy_min": min(accuracies, default=None),
         "device_accuracy_mean": sum(accuracies) / len(accuracies) if accuracies else None,
