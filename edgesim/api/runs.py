@@ -145,8 +145,8 @@ def resume(
 def _finished(result: RunResult) -> Run:
     """A finished run; what is in doubt is one warning, which says how to open the run.
 
-    As an error the warning comes instead of the run. A summary's notices of own parts are no doubts:
-    they were raised before the run.
+    As an error the warning comes instead of the run. Notices of own parts in a summary are no
+    doubts: they were raised before the run.
     """
     run = load_run(result.place)
     said, notices = result.summary.get("warnings", ()), result.summary.get("own_notices", ())
