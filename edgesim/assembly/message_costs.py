@@ -67,7 +67,9 @@ class NoiseMessages:
         if missing:
             rng = np.random.default_rng(_SEED)
             payload = compressor.compress(self._vector(layout.numel), layout, rng)
-            found.update({name: _message_costs(compressor, payload, name) for name in missing})
+            found.update(
+                {name: _message_costs(compressor, layout, payload, name) for name in missing}
+            )
         return found
 
     def bytes_between(self, algorithm: Algorithm[Any]) -> Callable[[int, int], int]:
@@ -120,12 +122,13 @@ def _message(payload: Payload, algorithm: str) -> Message:
     )
 
 
-def _message_costs(compressor: Compressor, payload: Payload, algorithm: str) -> MessageCosts:
-    """Encode a message and count it."""
+def _message_costs(
+    compressor: Compressor, layout: ParameterLayout, payload: Payload, algorithm: str
+) -> MessageCosts:
+    """Encode a message of a vector of this layout, and count it."""
     message = _message(payload, algorithm)
     counts = message.byte_counts
     assert len(encode(message)) == counts.total, "byte counts are of the encoded message"
-    layout = payload.layout
     form = compressor.form(layout)
     return MessageCosts(
         compressor=compressor.name,

@@ -1,12 +1,14 @@
 """Compressors: which entries of a vector are sent, and in how many bits.
 
-All work tensor by tensor, are stateless, and draw randomness only from the generator they are
-given. Contractive compressors shrink the error, |x - C(x)|^2 <= (1 - delta) |x|^2, which is what
-CHOCO and DeepSqueeze need; unbiased ones have E C(x) = x. Compressors that drop entries do not
-rescale the others: that would make them unbiased, but no longer contractive.
+All work tensor by tensor, or bucket by bucket of each (buckets.py), are stateless, and draw
+randomness only from the generator they are given. Contractive compressors shrink the error,
+|x - C(x)|^2 <= (1 - delta) |x|^2, which is what CHOCO and DeepSqueeze need; unbiased ones have
+E C(x) = x. Compressors that drop entries do not rescale the others: that would make them unbiased,
+but no longer contractive.
 
 Symbols:
-    x: vector   n: entries of a tensor   k: kept entries of a tensor   s: largest level
+    x: vector   n: entries of a tensor, or of a bucket   k: kept entries of a tensor
+    s: largest level
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from edgesim.compression.buckets import InBuckets
 from edgesim.compression.conventions import (
     bagua_bytes,
     dense_conventions,
@@ -44,6 +47,7 @@ from edgesim.compression.value_codes import (
     PlainCode,
     ScaledInteger,
     SignBit,
+    ValueCode,
     ValueFormat,
 )
 from edgesim.hardware.work import NOISE_OPS
@@ -51,7 +55,10 @@ from edgesim.learning.parameters import ParameterLayout
 
 
 class Compressor(Protocol):
-    """A frozen object of hyper-parameters."""
+    """A frozen object of hyper-parameters.
+
+    It may also have a method `message_layout`: the layout of its payloads (buckets.py).
+    """
 
     @property
     def name(self) -> str:
@@ -65,7 +72,7 @@ class Compressor(Protocol):
 
     @property
     def error_grows(self) -> bool:
-        """Whether the relative error of a tensor grows with its length."""
+        """Whether the relative error of what has one scale grows with its length."""
         ...
 
     def form(self, layout: ParameterLayout) -> MessageForm:
@@ -77,7 +84,7 @@ class Compressor(Protocol):
         ...
 
     def compress(self, x: Tensor, layout: ParameterLayout, rng: np.random.Generator) -> Payload:
-        """Compress a vector; the payload shares no memory with it.
+        """Compress a vector; the payload shares no memory with it, and is of `message_layout`.
 
         Args:
             x: shape (D,), float32 or float64, on the CPU.
@@ -204,12 +211,13 @@ class RandomK:
 
 
 @dataclass(frozen=True, slots=True)
-class QSGD:
+class QSGD(InBuckets):
     """Stochastic levels of each tensor's norm (arXiv 1610.02132; reference.md, section 3.6).
 
     C(x) = sign(x) |x|_2 xi / s with s = 2**bits - 1 and xi one of the two whole numbers around
     s |x| / |x|_2, chosen at random so that E C(x) = x. A message holds the sign and the level of
-    each entry, bits + 1 bits per entry.
+    each entry, bits + 1 bits per entry. In buckets, as the publication has it, |x|_2 and n are
+    those of the bucket.
 
     Attributes:
         bits: bits of a level, 1 to 7: with the sign at most a byte.
@@ -224,6 +232,7 @@ class QSGD:
     biased: bool = False
 
     def __post_init__(self) -> None:
+        InBuckets.__post_init__(self)
         if not 1 <= self.bits <= 7:
             raise CompressionError(f"qsgd: bits is {self.bits}; must be in 1 to 7")
 
@@ -231,7 +240,7 @@ class QSGD:
         """Sizes of a message and the work on it (`Compressor.form`)."""
         code = ScaledInteger(self.bits + 1)
         # Operations: square, sum, x / step, noise, its sum, rounding, two clamps.
-        return MessageForm.dense(code, layout, encode_ops=3 + NOISE_OPS + 4)
+        return _bucket_form(self, code, layout, encode_ops=3 + NOISE_OPS + 4)
 
     def conventions(self, layout: ParameterLayout) -> Mapping[str, int]:
         """Bytes of a message by published conventions (`Compressor.conventions`)."""
@@ -240,8 +249,8 @@ class QSGD:
     def compress(self, x: Tensor, layout: ParameterLayout, rng: np.random.Generator) -> Payload:
         """Compress a vector (`Compressor.compress`)."""
         entries = _entries(x, layout)
-        code = ScaledInteger(self.bits + 1)
-        s, n = code.largest, layout.size_array
+        code, buckets = ScaledInteger(self.bits + 1), self.message_layout(layout)
+        s, n = code.largest, buckets.size_array
         segments = Segments(n)
         with np.errstate(all="ignore"):
             norms = np.sqrt(segments.reduce(np.add, np.square(entries, dtype=np.float64)))
@@ -249,14 +258,14 @@ class QSGD:
             if self.biased:
                 scales = scales / (1 + np.minimum(n / s**2, np.sqrt(n) / s))[:, None]
         scales = scales.astype(np.float32, copy=False)
-        return _checked(self.name, Payload(layout, code, None, n, codes, scales))
+        return _checked(self.name, Payload(buckets, code, None, n, codes, scales), layout)
 
 
 @dataclass(frozen=True, slots=True)
-class MinMaxUInt8:
+class MinMaxUInt8(InBuckets):
     """Every entry as one of 256 levels between its tensor's minimum and maximum (Bagua).
 
-    Source: reference.md, section 7.
+    Source: reference.md, section 7. In buckets, minimum and maximum are those of the bucket.
     """
 
     name: ClassVar[str] = "min_max_uint8"
@@ -266,23 +275,25 @@ class MinMaxUInt8:
     def form(self, layout: ParameterLayout) -> MessageForm:
         """Sizes of a message and the work on it (`Compressor.form`)."""
         code = MinMaxByte()
-        return MessageForm.dense(code, layout, encode_ops=code.encode_ops)
+        return _bucket_form(self, code, layout, encode_ops=code.encode_ops)
 
     def conventions(self, layout: ParameterLayout) -> Mapping[str, int]:
         """Bytes of a message by published conventions (`Compressor.conventions`)."""
-        return {"bagua": bagua_bytes(layout)}
+        return {"bagua": bagua_bytes(self.message_layout(layout))}
 
     def compress(self, x: Tensor, layout: ParameterLayout, rng: np.random.Generator) -> Payload:
         """Compress a vector (`Compressor.compress`)."""
         del rng
-        return _dense_payload(self.name, MinMaxByte(), _entries(x, layout), layout)
+        entries, buckets = _entries(x, layout), self.message_layout(layout)
+        return _dense_payload(self.name, MinMaxByte(), entries, layout, buckets)
 
 
 @dataclass(frozen=True, slots=True)
-class SignScale:
+class SignScale(InBuckets):
     """Sign of every entry times the mean magnitude of its tensor (arXiv 1901.09847, EF-signSGD).
 
-    Contractive with delta = |x|_1^2 / (n |x|_2^2) per tensor.
+    Contractive with delta = |x|_1^2 / (n |x|_2^2) per tensor. In buckets, as blockwise EF-signSGD
+    (arXiv 1905.10936) has it, the mean and delta are those of the bucket.
     """
 
     name: ClassVar[str] = "sign_scale"
@@ -292,7 +303,7 @@ class SignScale:
     def form(self, layout: ParameterLayout) -> MessageForm:
         """Sizes of a message and the work on it (`Compressor.form`)."""
         code = SignBit()
-        return MessageForm.dense(code, layout, encode_ops=code.encode_ops)
+        return _bucket_form(self, code, layout, encode_ops=code.encode_ops)
 
     def conventions(self, layout: ParameterLayout) -> Mapping[str, int]:
         """Bytes of a message by published conventions (`Compressor.conventions`)."""
@@ -302,7 +313,8 @@ class SignScale:
     def compress(self, x: Tensor, layout: ParameterLayout, rng: np.random.Generator) -> Payload:
         """Compress a vector (`Compressor.compress`)."""
         del rng
-        return _dense_payload(self.name, SignBit(), _entries(x, layout), layout)
+        entries, buckets = _entries(x, layout), self.message_layout(layout)
+        return _dense_payload(self.name, SignBit(), entries, layout, buckets)
 
 
 def _entries(x: Tensor, layout: ParameterLayout) -> Floats:
@@ -317,8 +329,22 @@ def _entries(x: Tensor, layout: ParameterLayout) -> Floats:
     return entries
 
 
-def _dense_payload(name: str, code: PlainCode, entries: Floats, layout: ParameterLayout) -> Payload:
-    return _quantized(name, code, entries, None, layout.size_array, layout)
+def _bucket_form(
+    compressor: InBuckets, code: ValueCode, layout: ParameterLayout, *, encode_ops: int
+) -> MessageForm:
+    buckets, has_buckets = compressor.message_layout(layout), compressor.bucket_size is not None
+    return MessageForm.dense(code, buckets, encode_ops=encode_ops, moves_scales=has_buckets)
+
+
+def _dense_payload(
+    name: str,
+    code: PlainCode,
+    entries: Floats,
+    layout: ParameterLayout,
+    buckets: ParameterLayout | None = None,
+) -> Payload:
+    sent = buckets or layout
+    return _quantized(name, code, entries, None, sent.size_array, sent, layout)
 
 
 def _sparse_payload(
@@ -329,7 +355,7 @@ def _sparse_payload(
     counts: NDArray[np.int64],
     layout: ParameterLayout,
 ) -> Payload:
-    return _quantized(name, code, entries[indices], indices, counts, layout)
+    return _quantized(name, code, entries[indices], indices, counts, layout, layout)
 
 
 def _quantized(
@@ -338,21 +364,25 @@ def _quantized(
     values: Floats,
     indices: NDArray[np.int64] | None,
     counts: NDArray[np.int64],
+    sent: ParameterLayout,
     layout: ParameterLayout,
 ) -> Payload:
     with np.errstate(all="ignore"):  # _checked looks for values that are not finite
         codes, scales = code.quantize(values, Segments(counts))
-    return _checked(name, Payload(layout, code, indices, counts, codes, scales))
+    return _checked(name, Payload(sent, code, indices, counts, codes, scales), layout)
 
 
-def _checked(name: str, payload: Payload) -> Payload:
-    """Refuse a payload with values that are not finite; its receivers would refuse it too."""
+def _checked(name: str, payload: Payload, layout: ParameterLayout) -> Payload:
+    """Refuse a payload with values that are not finite; its receivers would refuse it too.
+
+    `layout` is that of the vector, whose tensors an error names.
+    """
     label = payload.code.label
     remedy = "lower training.optimizer.lr"
     if label in {"fp16", "int8"}:
         remedy += ", or choose values: fp32"
     problem = f"is beyond the range of {name} in {label}; {remedy}"
-    _check_finite(payload.values, payload.indices, payload.layout, problem)
+    _check_finite(payload.values, payload.indices, layout, problem)
     return payload
 
 

@@ -4,8 +4,9 @@ They do not depend on the vector. If a compressor of one's own sends unlike numb
 are those of its largest message.
 
 Operations and traffic are those of the formulas. Messages are held as codes, with 8 bytes for each
-index of a sparse one. Encoding to bytes and checksums are not counted; they take time where a
-profile has times of messages.
+index of a sparse one. Scales are moved with them where tensors are divided into buckets; those of
+whole tensors are too few to count. Operations on scales are not counted. Encoding to bytes and
+checksums are not counted; they take time where a profile has times of messages.
 
 Symbols:
     D: entries of the flat vector   T: tensors   K: entries in the message
@@ -31,12 +32,13 @@ class MessageForm:
     """Sizes of one compressed vector, and the operations to make and to use it.
 
     Attributes:
-        layout: of the vector.
+        layout: of the payload: that of the vector, or that of its buckets.
         code: of its values; each takes `code.bits` bits.
         counts: entries of each tensor in the message, shape (T,).
         is_sparse: it has indices.
         select_ops: operations on the whole vector to find the entries that are kept.
         encode_ops: operations to make the code of an entry.
+        moves_scales: whether scales count as traffic.
     """
 
     layout: ParameterLayout
@@ -45,9 +47,17 @@ class MessageForm:
     is_sparse: bool
     select_ops: int
     encode_ops: int
+    moves_scales: bool = False
 
     @classmethod
-    def dense(cls, code: ValueCode, layout: ParameterLayout, *, encode_ops: int) -> MessageForm:
+    def dense(
+        cls,
+        code: ValueCode,
+        layout: ParameterLayout,
+        *,
+        encode_ops: int,
+        moves_scales: bool = False,
+    ) -> MessageForm:
         """Every entry is sent."""
         return cls(
             layout=layout,
@@ -56,6 +66,7 @@ class MessageForm:
             is_sparse=False,
             select_ops=0,
             encode_ops=encode_ops,
+            moves_scales=moves_scales,
         )
 
     @classmethod
@@ -113,7 +124,7 @@ class MessageForm:
 
     @property
     def shared_bytes(self) -> int:
-        """Memory that all dense payloads of a device share: the sizes of the tensors."""
+        """Memory that all dense payloads of a device share: the sizes of the tensors or buckets."""
         return 0 if self.is_sparse else INDEX_BYTES * self.layout.num_tensors
 
     def longest_bytes(self, algorithm_name: str) -> int:
@@ -183,5 +194,6 @@ class MessageForm:
 
     @property
     def _held_bytes(self) -> int:
-        """Bytes of codes and indices in memory, which the work reads and writes."""
-        return self.value_bytes + (INDEX_BYTES * self.entries if self.is_sparse else 0)
+        """Bytes of codes, indices and scales in memory, which the work reads and writes."""
+        indices = INDEX_BYTES * self.entries if self.is_sparse else 0
+        return self.value_bytes + indices + (self.scale_bytes if self.moves_scales else 0)

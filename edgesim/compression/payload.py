@@ -43,7 +43,7 @@ class Payload:
     values depend on codes and scales alone and every operation is rounded exactly.
 
     Attributes:
-        layout: of the vector.
+        layout: of the vector, or one with each bucket of its tensors as a tensor (buckets.py).
         code: meaning of the codes.
         indices: shape (K,), int64, positions in the vector, ascending; None for all of them.
         counts: shape (T,), int64, entries of each tensor.

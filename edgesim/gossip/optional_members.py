@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias
 import networkx as nx
 from torch import Tensor
 
+from edgesim.compression.buckets import message_layout
 from edgesim.compression.compressors import Compressor
 from edgesim.gossip.algorithm import Algorithm, Exchanges, Form, GossipState, Place, State
 from edgesim.gossip.corrected import RatedState
@@ -113,12 +114,15 @@ def graph_problem(algorithm: Algorithm[Any], graph: nx.DiGraph[int]) -> str:
 
 
 def message_layouts(algorithm: Algorithm[Any]) -> tuple[ParameterLayout, ...]:
-    """Layouts of the vectors in its messages, the longest first.
+    """Layouts of the vectors in its messages, the longest first; then those of their buckets.
 
-    Its attribute `message_layouts`; by default the layout of x alone.
+    Its attribute `message_layouts`; by default the layout of x alone. A compressor may send a
+    vector in a layout of its buckets (compression/buckets.py).
     """
     layouts: tuple[ParameterLayout, ...] | None = getattr(algorithm, "message_layouts", None)
-    return (algorithm.layout,) if layouts is None else layouts
+    layouts = (algorithm.layout,) if layouts is None else layouts
+    in_buckets = (message_layout(algorithm.compressor, layout) for layout in layouts)
+    return tuple(dict.fromkeys((*layouts, *in_buckets)))
 
 
 def longest_message(algorithm: Algorithm[Any]) -> tuple[Compressor, ParameterLayout]:

@@ -8,11 +8,20 @@ from pydantic import Field
 
 from edgesim.scenario.catalog import ALGORITHMS, COMPRESSORS
 from edgesim.scenario.own_parts import OPTIONS, ChosenBy, NamedIn, Options, OwnPart
-from edgesim.scenario.section import Count, MustBe, Natural, Rate, Section
+from edgesim.scenario.section import LARGEST_WHOLE, Count, MustBe, Natural, Rate, Section
 
 Values = Literal["fp32", "fp16", "int8"]
 
 _VALUES = "format of each value on the wire; null: that of model.precision"
+
+BucketSize = Annotated[int, Field(ge=2, le=LARGEST_WHOLE)] | None
+_BUCKET_SIZE = Field(
+    default=None,
+    description=(
+        "entries of each tensor that have a scale of their own, QSGD's bucket size; the last of a "
+        "tensor may be fewer; null: a tensor has one scale"
+    ),
+)
 
 
 class IdentityCompressor(Section):
@@ -53,18 +62,21 @@ class QsgdCompressor(Section):
             "whether values are scaled down so that the compressor is contractive in the mean"
         ),
     )
+    bucket_size: BucketSize = _BUCKET_SIZE
 
 
 class MinMaxUint8Compressor(Section):
     """Bagua's 8 bits between each tensor's extremes (docs/reference.md, section 7)."""
 
     kind: Literal["min_max_uint8"]
+    bucket_size: BucketSize = _BUCKET_SIZE
 
 
 class SignScaleCompressor(Section):
     """Signs, times the mean magnitude of each tensor."""
 
     kind: Literal["sign_scale"]
+    bucket_size: BucketSize = _BUCKET_SIZE
 
 
 class OtherCompressor(Section):

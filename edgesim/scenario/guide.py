@@ -44,6 +44,7 @@ _EXAMPLES: dict[str, object] = {
     "idle_power_w": 2.7,
     "active_power_w": 6.4,
     "battery_wh": 20.0,
+    "bucket_size": 512,
     "bandwidth_mbps": 10.0,
     "send_uj_per_byte": 0.3,
     "receive_uj_per_byte": 0.2,

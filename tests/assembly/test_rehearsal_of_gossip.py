@@ -10,9 +10,11 @@ import torch
 
 from edgesim.assembly.build import name_devices
 from edgesim.assembly.gossip import make_algorithm
+from edgesim.assembly.parts.checked_compressor import CheckedCompressor
 from edgesim.assembly.rehearsal.rehearsal_of_gossip import rehearse_algorithm, rehearse_compressor
+from edgesim.compression.buckets import message_layout
 from edgesim.compression.compressors import QSGD, Identity, RandomK, SignScale, TopK
-from edgesim.compression.errors import CompressionError
+from edgesim.compression.errors import CompressionError, WrongPayloadError
 from edgesim.compression.message_form import MessageForm
 from edgesim.compression.payload import Payload
 from edgesim.compression.segments import Segments
@@ -20,7 +22,9 @@ from edgesim.compression.value_codes import FloatCode
 from edgesim.errors import ScenarioError
 from edgesim.gossip.algorithm import Share
 from edgesim.gossip.beer import Beer
+from edgesim.gossip.choco import Choco
 from edgesim.gossip.gradient_push import GradientPush
+from edgesim.gossip.optional_members import message_layouts
 from edgesim.learning.parameters import ParameterLayout
 from edgesim.scenario import load_scenario
 
@@ -366,6 +370,44 @@ def test_one_whose_error_is_smaller_is_not(right, is_told):
     """An unbiased one may have a larger error; then CHOCO diverges with it."""
     x = torch.randn(LAYOUT.numel, generator=torch.Generator().manual_seed(0)) / 100
     assert bool(rehearse_compressor(right, right, LAYOUT, x)) == is_told
+
+
+@dataclass(frozen=True)
+class Blocks(SignScale):
+    """Of one's own: its payloads have a tensor for each two entries of x."""
+
+    def message_layout(self, layout):
+        return ParameterLayout.from_shapes([(2,)] * (layout.numel // 2))
+
+
+@dataclass(frozen=True)
+class Untold(Blocks):
+    """The same, but for the layout of its payloads, of which it says nothing."""
+
+    def compress(self, x, layout, rng):
+        return SignScale.compress(self, x, Blocks.message_layout(self, layout), rng)
+
+    def message_layout(self, layout):
+        return layout
+
+
+def test_a_compressor_may_send_in_a_layout_that_it_names():
+    """In a trial, and in a run, where each payload is checked."""
+    x = torch.randn(LAYOUT.numel, generator=torch.Generator().manual_seed(0)) / 100
+    own = CheckedCompressor(Blocks())
+    assert rehearse_compressor(Blocks(), Blocks(), LAYOUT, x) is None
+    payload = own.compress(x, LAYOUT, np.random.default_rng(0))
+    assert payload.layout == message_layout(own, LAYOUT) != LAYOUT
+    algorithm = Choco(compressor=own, layout=LAYOUT, averaging_rate=0.5)
+    assert message_layouts(algorithm) == (LAYOUT, payload.layout)
+
+
+def test_one_that_does_not_name_it_is_refused():
+    x = torch.randn(LAYOUT.numel, generator=torch.Generator().manual_seed(0)) / 100
+    with pytest.raises(ScenarioError, match=r"its layout has .* entries in .* tensors, not "):
+        rehearse_compressor(Untold(), Untold(), LAYOUT, x)
+    with pytest.raises(WrongPayloadError, match="a payload of another layout"):
+        CheckedCompressor(Untold()).compress(x, LAYOUT, np.random.default_rng(0))
 
 
 def test_values_beyond_the_range_of_the_code_may_be_refused():

@@ -39,13 +39,14 @@ layouts = st.lists(st.integers(1, 40) | st.sampled_from([255, 256, 1000]), min_s
 layouts = layouts.map(lambda sizes: ParameterLayout.from_shapes([(size,) for size in sizes]))
 keeps = st.sampled_from([0.01, 0.1, 0.29, 0.5, 1.0]) | st.floats(1e-6, 1.0)
 formats = st.sampled_from(["fp32", "fp16", "int8", "fp64"])
+bucket_sizes = st.none() | st.integers(2, 50) | st.just(999)
 compressors = st.one_of(
     st.builds(Identity, values=formats),
     st.builds(TopK, keep=keeps, values=formats),
     st.builds(RandomK, keep=keeps, values=formats),
-    st.builds(QSGD, bits=st.integers(1, 7), biased=st.booleans()),
-    st.just(MinMaxUInt8()),
-    st.just(SignScale()),
+    st.builds(QSGD, bits=st.integers(1, 7), biased=st.booleans(), bucket_size=bucket_sizes),
+    st.builds(MinMaxUInt8, bucket_size=bucket_sizes),
+    st.builds(SignScale, bucket_size=bucket_sizes),
 )
 seeds = st.integers(0, 2**32 - 1)
 

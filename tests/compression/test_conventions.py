@@ -32,6 +32,9 @@ def test_paper_sparse8_of_resnet20_at_99_percent():
         (QSGD(4), {"reference": 52}),
         # Two buckets: each a header of 32, and 10 or 2 codes filled up to 32.
         (MinMaxUInt8(), {"bagua": 128}),
+        # Four: of 4, 4, 2 and 2 entries.
+        (MinMaxUInt8(bucket_size=4), {"bagua": 256}),
+        (QSGD(4, bucket_size=4), {"reference": 52}),
         (SignScale(), {}),
     ],
 )

@@ -85,7 +85,10 @@ def measure_device_memory(
     ledger = StorageLedger()
     device.show(ledger)
     waiting = device.messages_to_itself()
-    ledger.see([message.payload for message in waiting], "mailbox")
+    for message in waiting:
+        if message.payload.indices is None:  # sizes of tensors or buckets, which all of them share
+            ledger.see(message.payload.counts, "send_buffers")
+        ledger.see(message.payload, "mailbox")
     received = encode(waiting[-1]) if waiting else b""  # one more, that is being read
     ledger.see(received, "receive_buffers")
     device.train(ledger)
@@ -172,9 +175,13 @@ class _Device:
         layout = message_layouts(self._algorithm)[0]
         rng = np.random.default_rng(_SEED)
         payload = self._algorithm.compressor.compress(self._gossip.x, layout, rng)
-        return [
-            decode(encode(self._message(Share(_SELF, weight, 1.0, payload), sender, _SELF)), layout)
+        shares = [
+            (sender, Share(_SELF, weight, 1.0, payload))
             for sender, weight in (weights or self._in_weights).items()
+        ]
+        return [
+            decode(encode(self._message(share, sender, _SELF)), payload.layout)
+            for sender, share in shares
         ]
 
     def absorb(self, messages: Sequence[Message]) -> None:

@@ -189,6 +189,7 @@ COMPRESSORS = [
     Identity(values="fp16"),
     TopK(keep=0.1, values="int8"),
     QSGD(bits=3),
+    QSGD(bits=3, bucket_size=64),
     SignScale(),
     MinMaxUInt8(),
 ]

@@ -116,6 +116,10 @@ def compressed_once(compressor):
         (MinMaxUInt8(), 7 + 2, 1000),
         (SignScale(), 3 + 3, 125),
         (QSGD(bits=3), 3 + 7 + 4 + 1, 500),
+        # 900 and 100 entries in buckets of 64: 15 and 2, each with a scale or two of 4 bytes.
+        (QSGD(bits=3, bucket_size=64), 3 + 7 + 4 + 1, 500 + 17 * 4),
+        (MinMaxUInt8(bucket_size=64), 7 + 2, 1000 + 17 * 8),
+        (SignScale(bucket_size=64), 3 + 3, 125 + 17 * 4),
     ],
 )
 def test_value_codes_cost_their_operations_and_weigh_their_bits(compressor, ops, code_bytes):

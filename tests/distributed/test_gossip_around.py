@@ -58,6 +58,10 @@ CASES = {
         "gossip={algorithm: beer, averaging_rate: 0.2, compressor: {kind: top_k, keep: 0.2}}",
         "training.schedule={milestones: [1]}",
     ),
+    "buckets": (
+        "gossip={algorithm: beer, averaging_rate: 0.2}",
+        "gossip.compressor={kind: qsgd, bits: 4, biased: true, bucket_size: 100}",
+    ),
     "fedavg": (
         "topology.kind=star",
         "data.partition={kind: dirichlet, alpha: 0.5}",

@@ -237,6 +237,8 @@ def _compressor(rng):
         compressor["keep"] = rng.choice((0.01, 0.1, 0.5))
     if kind == "qsgd":
         compressor["bits"] = rng.choice((2, 4))
+    if kind in ("qsgd", "min_max_uint8", "sign_scale") and rng.random() < 0.4:
+        compressor["bucket_size"] = rng.choice((2, 64, 512))
     if kind in ("identity", "top_k", "random_k") and rng.random() < 0.4:
         compressor["values"] = rng.choice(("fp16", "int8"))
     return compressor

@@ -46,6 +46,7 @@ COMPRESSORS = [
     RandomK(keep=0.2, values="fp16"),
     QSGD(bits=4),
     QSGD(bits=4, biased=True),
+    QSGD(bits=4, biased=True, bucket_size=3),
     MinMaxUInt8(),
     SignScale(),
 ]

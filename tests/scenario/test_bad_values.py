@@ -76,6 +76,19 @@ from test_scenario_files import LEAST, error_of, write
             "averaging_rate: 1, compressor: {kind: qsgd, bits: 8}}",
             "gossip.compressor.bits is 8; must be a whole number from 1 to 7",
         ),
+        *(
+            (
+                "averaging_rate: 1}",
+                f"averaging_rate: 1, compressor: {{{kind}, bucket_size: 1}}}}",
+                "gossip.compressor.bucket_size is 1; must be a whole number from 2 to ",
+            )
+            for kind in ("kind: qsgd, bits: 4", "kind: min_max_uint8", "kind: sign_scale")
+        ),
+        (
+            "averaging_rate: 1}",
+            "averaging_rate: 1, compressor: {kind: top_k, keep: 0.1, bucket_size: 512}}",
+            "gossip.compressor.bucket_size is an unknown key of kind: top_k; known: kind, keep",
+        ),
         ("averaging_rate: 1}", "averaging_rate: 1.4}", "gossip.averaging_rate is 1.4; must be a"),
         ("choco, averaging_rate: 1", "dcd, averaging_rate: 1", "unknown key of algorithm: dcd"),
         (

@@ -14,6 +14,7 @@ from edgesim.assembly.build import make_schedule
 from edgesim.assembly.gossip import make_algorithm, with_rate
 from edgesim.assembly.rate_search import search as averaging_rate
 from edgesim.assembly.rate_search.search import (
+    LEAST_ENTRIES,
     RATES,
     Candidate,
     FoundRate,
@@ -194,6 +195,15 @@ def test_gossip_that_no_rate_can_save_is_refused():
     """
     with pytest.raises(ScenarioError, match=r"auto finds none: .* compress less"):
         find_rate(scenario("gossip.compressor={kind: qsgd, bits: 2}"))
+
+
+def test_buckets_save_it():
+    """The vector that is tried need not be longer than a bucket, or than the least length."""
+    buckets = "gossip.compressor={kind: qsgd, bits: 2, bucket_size: %d}"
+    found = find_rate(scenario(buckets % 16))
+    assert found.rate >= 0.1
+    assert found.entries == LEAST_ENTRIES
+    assert find_rate(scenario(buckets % 1200, "gossip.compressor.bits=6")).entries == 1200
 
 
 LARGE = {

@@ -197,6 +197,16 @@ def test_other_compressors_are_really_encoded_too(tmp_path, compressor):
     assert set(message.by_convention) == known.get(message.compressor, set())
 
 
+def test_scales_of_buckets_are_counted(tmp_path):
+    """Buckets of ten entries, the last of each tensor shorter."""
+    buckets = "gossip.compressor={kind: qsgd, bits: 3, bucket_size: 10}"
+    studied = small(tmp_path, buckets)
+    costs = iteration_costs(studied)
+    sizes = costs.studied.algorithm.layout.sizes
+    assert sum(sizes) == PARAMETERS
+    assert costs.message.encoded.scales == 4 * sum(-(-size // 10) for size in sizes)
+
+
 def test_without_profiles_operations_have_prices_and_nothing_else(tmp_path):
     costs = iteration_costs(small(tmp_path))
     device, work = costs.devices[0], costs.devices[0].work.total

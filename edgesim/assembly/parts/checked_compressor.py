@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from edgesim.compression.buckets import message_layout
 from edgesim.compression.compressors import Compressor
 from edgesim.compression.errors import WrongPayloadError
 from edgesim.compression.message_form import MessageForm
@@ -65,7 +66,8 @@ class CheckedCompressor:
         """
         before = x.clone()
         payload = self.own.compress(x, layout, rng)
-        if problem := wrong_payload(payload, layout, self.own.form(layout).entries):
+        sent = message_layout(self.own, layout)
+        if problem := wrong_payload(payload, sent, self.own.form(layout).entries):
             raise WrongPayloadError.of(f"compress gives {problem}")
         if not np.isfinite(payload.values).all() and torch.isfinite(x).all():
             raise WrongPayloadError.of(
@@ -92,7 +94,7 @@ def wrong_payload(payload: Any, layout: ParameterLayout, most: int) -> str:  # n
 
     Args:
         payload: that a compressor gave.
-        layout: of the vector that it was given.
+        layout: that it must have: of the vector that was given, or of its buckets.
         most: values that it may have.
     """
     if not isinstance(payload, Payload):

@@ -22,6 +22,7 @@ from edgesim.assembly.parts.own_calls import is_own
 from edgesim.assembly.rate_search.search_fleet import search_fleet
 from edgesim.assembly.rate_search.trial import APART, Trials
 from edgesim.assembly.studied_scenario import StudiedScenario, studied_scenario
+from edgesim.compression.buckets import message_layout
 from edgesim.compression.compilation import uncounted_calls
 from edgesim.data.shape import DataShape
 from edgesim.errors import ScenarioError
@@ -239,7 +240,7 @@ def _trials(studied: StudiedScenario) -> Trials:
         ScenarioError: no smaller graph can represent that of the scenario.
     """
     scenario = studied.scenario
-    entries = _num_entries(scenario, max(studied.algorithm.layout.sizes))
+    entries = _num_entries(scenario, studied.algorithm.layout)
     load = max(1.0, entries / FEW_ENTRIES)
     fleet = search_fleet(scenario, max(int(MOST_MESSAGES / load), LEAST_MESSAGES))
     num_rounds = int(COMPRESSIONS / load / fleet.messages)
@@ -264,13 +265,13 @@ def _floor(scenario: Scenario, schedule: Schedule) -> str:
     )
 
 
-def _num_entries(scenario: Scenario, largest_tensor: int) -> int:
+def _num_entries(scenario: Scenario, layout: ParameterLayout) -> int:
     """Length of the gossiped vector: one tensor, long enough for the compressor."""
     compressor = make_compressor(scenario)
     wanted = max(LEAST_ENTRIES, round(KEPT_ENTRIES / compressor.keep))
     if compressor.error_grows:
-        wanted = largest_tensor
-    return min(wanted, largest_tensor, MOST_ENTRIES)
+        wanted = max(LEAST_ENTRIES, *message_layout(compressor, layout).sizes)
+    return min(wanted, max(layout.sizes), MOST_ENTRIES)
 
 
 def _search(trials: Trials) -> list[Candidate]:

@@ -33,6 +33,7 @@ from edgesim.assembly.rehearsal.trial_of_gossip import (
     misspelt,
     small_change,
 )
+from edgesim.compression.buckets import message_layout
 from edgesim.compression.compressors import Compressor
 from edgesim.compression.errors import NonFiniteEntryError
 from edgesim.compression.message_form import MessageForm
@@ -201,7 +202,8 @@ def rehearse_compressor(
     for made in (other, compressor):
         payload = called(key, "compress", made.compress, x, layout, new_rng())
         expect(key, "compress(x, layout, rng)", payload, Payload)
-        sent.append(as_bytes(key, "tried", payload, [layout])[0])
+        layouts = [called(key, "message_layout", message_layout, made, layout)]
+        sent.append(as_bytes(key, "tried", payload, layouts)[0])
     if not torch.equal(x, before):
         raise ScenarioError(f"{key}: compress changes x, which is not its own; copy it first")
     if sent[0] != sent[1]:
