@@ -13,8 +13,9 @@ import pytest
 import torch
 from thorough import each_once, some, thorough_only
 
+from edgesim.compression.buckets import in_buckets
 from edgesim.compression.compressors import QSGD, Identity, MinMaxUInt8, RandomK, SignScale, TopK
-from edgesim.compression.wire import Message, decode, encode
+from edgesim.compression.wire import Message, decode_one_of, encode
 from edgesim.device.membership import Membership
 from edgesim.device.succession import (
     drop_internal_copies_,
@@ -32,6 +33,8 @@ from edgesim.learning.parameters import ParameterLayout
 from topologies import Static, column_stochastic, complete
 
 LAYOUT = ParameterLayout.from_shapes([(4, 5), (7,), (3, 3)])
+BUCKET_SIZE = 3
+LAYOUTS = {layout.digest: layout for layout in (LAYOUT, in_buckets(LAYOUT, BUCKET_SIZE))}
 D = LAYOUT.numel
 TOLERANCE = 1e-12  # both sides round some hundred sums of numbers of order one
 GAMMA = 0.05
@@ -46,11 +49,16 @@ COMPRESSORS = [
     RandomK(keep=0.2, values="fp16"),
     QSGD(bits=4),
     QSGD(bits=4, biased=True),
-    QSGD(bits=4, biased=True, bucket_size=3),
+    QSGD(bits=4, biased=True, bucket_size=BUCKET_SIZE),
     MinMaxUInt8(),
     SignScale(),
 ]
 FORMS = {"model": Choco, "numerator": ChocoNumerator}
+
+
+def read(data):
+    """A message of vectors, or of their buckets."""
+    return decode_one_of(data, LAYOUTS)
 
 
 class Devices:
@@ -115,7 +123,7 @@ class Devices:
     def _absorb(self, i, edges):
         shares = []
         for edge in edges:
-            m = decode(self.envelopes[edge].popleft(), LAYOUT)
+            m = read(self.envelopes[edge].popleft())
             address = None if m.receiver == i else m.receiver
             shares.append(Share(m.sender, m.weight, m.push_weight, m.payload, address))
         self.algorithm.absorb_(self.states[i], shares)
@@ -123,7 +131,7 @@ class Devices:
     def _hand_over(self, i, k, last):
         for draft in handover(self.states[i], LAYOUT, self.members[i], {}):
             self._post((i, k), draft.kind, draft.payload, 0.0, draft.push_weight, draft.notes)
-        messages = [decode(envelope, LAYOUT) for envelope in self.envelopes.pop((i, k))]
+        messages = [read(envelope) for envelope in self.envelopes.pop((i, k))]
         for message in messages:
             self.members[k].take_note(message, 0)
         inherit_copies_(self.states[k], messages)
@@ -248,7 +256,7 @@ def test_a_device_without_mass_sends_the_zero_vector(compressor):
     X = rng.normal(size=(2, D))
     fleet = Devices(algorithm, X, None, 0.0, late={0})
     fleet._send(0, {(0, 1): 0.5}, rng)
-    message = decode(fleet.envelopes[0, 1][0], LAYOUT)
+    message = read(fleet.envelopes[0, 1][0])
     assert message.push_weight == 0.0
     assert not message.payload.decode().any()
     ordinary = algorithm.compressor.compress(torch.from_numpy(X[1]), LAYOUT, rng)

@@ -228,9 +228,13 @@ def _notice_of_trial(studied: StudiedScenario) -> str | None:
 
 def _compress_less(scenario: Scenario) -> str:
     """What helps where devices come together at no rate."""
-    if getattr(scenario.gossip.compressor, "biased", True):
-        return "compress less"
-    return "compress less, or set gossip.compressor.biased to true"
+    compressor, remedies = scenario.gossip.compressor, ["compress less"]
+    if getattr(compressor, "bucket_size", 0) is None:
+        remedies.append("set gossip.compressor.bucket_size")
+    if not getattr(compressor, "biased", True):
+        remedies.append("set gossip.compressor.biased to true")
+    *first, last = remedies
+    return f"{', '.join(first)}, or {last}" if first else last
 
 
 def _trials(studied: StudiedScenario) -> Trials:
