@@ -410,6 +410,23 @@ def test_one_that_does_not_name_it_is_refused():
         CheckedCompressor(Untold()).compress(x, LAYOUT, np.random.default_rng(0))
 
 
+@dataclass(frozen=True)
+class Nameless(Blocks):
+    """Its `message_layout` returns nothing."""
+
+    def message_layout(self, layout):
+        Blocks.message_layout(self, layout)
+
+    def compress(self, x, layout, rng):
+        return SignScale.compress(SignScale(), x, layout, rng)
+
+
+def test_one_that_names_no_layout_is_refused():
+    x = torch.randn(LAYOUT.numel, generator=torch.Generator().manual_seed(0)) / 100
+    with pytest.raises(ScenarioError, match=r"message_layout\(layout\) .*ParameterLayout"):
+        rehearse_compressor(Nameless(), Nameless(), LAYOUT, x)
+
+
 def test_values_beyond_the_range_of_the_code_may_be_refused():
     """As docs/own-algorithm.md asks; some of the vectors that are tried have such values."""
     x = torch.randn(LAYOUT.numel, generator=torch.Generator().manual_seed(0)) / 100

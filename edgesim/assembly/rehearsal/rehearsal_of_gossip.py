@@ -202,8 +202,9 @@ def rehearse_compressor(
     for made in (other, compressor):
         payload = called(key, "compress", made.compress, x, layout, new_rng())
         expect(key, "compress(x, layout, rng)", payload, Payload)
-        layouts = [called(key, "message_layout", message_layout, made, layout)]
-        sent.append(as_bytes(key, "tried", payload, layouts)[0])
+        of_payload = called(key, "message_layout", message_layout, made, layout)
+        expect(key, "message_layout(layout)", of_payload, ParameterLayout)
+        sent.append(as_bytes(key, "tried", payload, [of_payload])[0])
     if not torch.equal(x, before):
         raise ScenarioError(f"{key}: compress changes x, which is not its own; copy it first")
     if sent[0] != sent[1]:
