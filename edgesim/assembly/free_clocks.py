@@ -187,6 +187,25 @@ def step_work(studied: StudiedScenario) -> Work:
     return studied.model.step_work.total + optimizer
 
 
+def first_steps(studied: StudiedScenario) -> list[Work]:
+    """Work of each device's first step, without gossip.
+
+    Its batch is full, unless the device is known to have fewer samples.
+    """
+    full, own, sizes = step_work(studied), step_works(studied), studied.shard_sizes
+    batch_size = studied.scenario.data.batch_size
+    return [
+        work if sizes is not None and sizes[device] < batch_size else full
+        for device, work in enumerate(own)
+    ]
+
+
+def step_works(studied: StudiedScenario) -> list[Work]:
+    """Work of a step of each device on its mean batch, without gossip."""
+    optimizer = studied.optimizer.work(studied.model.num_trainable)
+    return [step.total + optimizer for step in studied.steps]
+
+
 def clocks_of(
     studied: StudiedScenario,
     hardware: Sequence[Hardware],
@@ -203,11 +222,7 @@ def clocks_of(
         has_full_batches: whether all batches count as full, also those of known shards.
     """
     own, seed = studied.algorithm, studied.scenario.seed
-    if has_full_batches:
-        steps = [step_work(studied)] * len(hardware)
-    else:
-        optimizer = studied.optimizer.work(studied.model.num_trainable)
-        steps = [step.total + optimizer for step in studied.steps]
+    steps = [step_work(studied)] * len(hardware) if has_full_batches else step_works(studied)
 
     @cache  # by numbers of messages alone; the shared cache compares whole algorithms
     def gossip(sent: int, taken: int) -> Work:

@@ -15,6 +15,7 @@ from yaml.nodes import MappingNode, Node
 
 from edgesim.errors import ScenarioError, did_you_mean, with_notes
 from edgesim.scenario.cell_names import cell_names
+from edgesim.scenario.cell_settings import columns_of
 from edgesim.scenario.file_references import KEYS, absolute_reference
 from edgesim.scenario.files import (
     checked_scenario,
@@ -72,7 +73,7 @@ class Cell:
 
     Attributes:
         name: of its folder, made of its settings.
-        settings: the values that the sweep gives it, by key; a section as YAML on one line.
+        settings: the values that the sweep gives it, by key (`columns_of`).
         scenario: that it runs.
     """
 
@@ -87,7 +88,7 @@ class Sweep:
 
     Attributes:
         name: of the scenario that the cells vary.
-        keys: in which cells differ, in the order of the file.
+        keys: of the cells' settings, in the order of the file.
         cells: all of them; each passed the checks that need no data.
         left_out: names of cells that are not to be run now.
         scale: share of their length that the cells are trained for.
@@ -131,15 +132,19 @@ def parse_sweep(
     base = mapping([p for p in root.value if p[0].value != KEY], like=root)
     base = apply_overrides(base, overrides, origin)
     settings = list(_settings(section, place(pair[0].start_mark)))
-    keys = tuple(dict.fromkeys(key for cell in settings for key in cell))
     _check_has_effect(overrides, settings, origin)
-    names = cell_names([_trained(cell) for cell in settings], keys)
+    names = cell_names([_trained(cell) for cell in settings], _keys(settings))
+    columns = columns_of(settings)
     cells = tuple(
-        Cell(cell_name, _written(cell), _scenario(base, folder, cell_name, cell, name))
-        for cell_name, cell in zip(names, settings, strict=True)
+        Cell(cell_name, shown, _scenario(base, folder, cell_name, cell, name))
+        for cell_name, shown, cell in zip(names, columns, settings, strict=True)
     )
     _check_distinct(cells, name)
-    return Sweep(cells[0].scenario.name, keys, cells)
+    return Sweep(cells[0].scenario.name, _keys(columns), cells)
+
+
+def _keys(cells: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(key for cell in cells for key in cell))
 
 
 def _check_distinct(cells: Sequence[Cell], file: str, why: str = _BY_SETTINGS) -> None:
@@ -343,14 +348,6 @@ def _check_all_kept(keys: Sequence[str], where: str) -> None:
                     f"keep one of the two, or set {later} before {key}: a cell sets the keys of "
                     "grid first, then those of zip, then those of list"
                 )
-
-
-def _written(cell: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings as columns of a table hold them: sections and lists as YAML."""
-    return {
-        key: in_yaml(value) if isinstance(value, dict | list) else value
-        for key, value in cell.items()
-    }
 
 
 def _scenario(

@@ -20,6 +20,7 @@ from edgesim.scenario.guide import guide
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *sorted(ROOT.glob("[a-z]*/README.md")),
     *(path for path in sorted((ROOT / "docs").rglob("*.md")) if "generated" not in path.parts),
 ]
 LINK = re.compile(r"(?<!`)\]\(([^)\s]+)\)")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pandas as pd
 import pytest
 from study_scenarios import MIXED, as_if_long, ran, small
 
 from edgesim.study.answer import answer_of
 from edgesim.study.iteration import iteration_costs
+from edgesim.study.notices.batteries import battery_notices
 from edgesim.study.notices.notices import notices
 from edgesim.study.tables.answer_text import answer_lines
 from edgesim.study.training import training_of
@@ -69,6 +72,24 @@ def test_a_battery_lasts_for_the_rounds_of_its_devices_own_batches(tmp_path, by_
     dead = ran(tmp_path, scenario).summary["dead_devices"]["3"]
     assert dead["rounds"] == pytest.approx(life.rounds, rel=0.05)
     assert dead["virtual_time_s"] == pytest.approx(life.seconds, rel=0.05)
+
+
+def test_a_battery_is_short_of_the_first_round_if_it_is_of_that_devices_own_batch(
+    tmp_path, by_file
+):
+    """Device 3 has 6 samples where a batch holds 16; the others begin with full ones."""
+    board = "profile: raspberry-pi-zero-2w, count: 2"
+    fleet = f"fleet.devices=[{{{board}}}, {{{board}, battery_wh: %s}}]"
+    studied = [
+        iteration_costs(small(tmp_path, *by_file, fleet % wh)).studied for wh in ("1.0e-6", "1")
+    ]
+    needed_j = [
+        float(re.search(r"at least about (\S+) J", one)[1]) for one in battery_notices(studied[0])
+    ]
+    rounds = pd.read_parquet(ran(tmp_path, studied[1].scenario).path / "rounds.parquet")
+    first_j = rounds[rounds["round"] == 1].set_index("device")["energy_compute_j"]
+    assert first_j[3] < 0.8 * first_j[2]
+    assert needed_j[0] - needed_j[1] == pytest.approx(first_j[2] - first_j[3], rel=0.02)
 
 
 def test_the_answer_says_how_full_the_batches_are_that_it_counts(tmp_path, by_file):

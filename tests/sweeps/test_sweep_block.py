@@ -9,6 +9,7 @@ import pytest
 from edgesim.cli.key_tables import keys_table
 from edgesim.errors import ScenarioError
 from edgesim.scenario import load_scenario
+from edgesim.scenario.cell_settings import columns_of
 from edgesim.scenario.shipped import shipped_scenarios
 from edgesim.scenario.strict_yaml import ONLY_ARGUMENT
 from edgesim.scenario.sweep import SweepSection, chosen, parse_sweep, scaled_sweep
@@ -29,9 +30,13 @@ def chosen_names(*only, block=LISTED):
     return [cell.name for cell in found.wanted]
 
 
-def cells_of(block, *overrides, folder=Path()):
+def sweep_of(block, *overrides, folder=Path()):
     text = QUICKSTART.read_text() + f"\nsweep: {block}\n"
-    return parse_sweep(text, "x.yaml", folder, overrides).cells
+    return parse_sweep(text, "x.yaml", folder, overrides)
+
+
+def cells_of(block, *overrides, folder=Path()):
+    return sweep_of(block, *overrides, folder=folder).cells
 
 
 def test_a_grid_has_every_combination_in_the_order_of_the_file():
@@ -74,9 +79,46 @@ def test_a_value_may_be_a_section_and_a_kind_drops_keys_of_the_other():
     first, second = cells_of(block)
     assert first.scenario.gossip.compressor.kind == "identity"
     assert second.name == "compressor=kind-top_k-keep-0.2"
-    assert second.settings == {"gossip.compressor": "{kind: top_k, keep: 0.2}"}
+    assert second.settings == {"gossip.compressor.kind": "top_k", "gossip.compressor.keep": 0.2}
     kinds = cells_of("{grid: {topology.kind: [directed_ring, complete]}}")
     assert [cell.scenario.topology.kind for cell in kinds] == ["directed_ring", "complete"]
+
+
+def test_sections_have_a_column_for_each_key_that_any_of_them_gives():
+    """So that tables can be grouped by `gossip.algorithm` where each algorithm has own keys."""
+    swept = sweep_of(
+        "{zip: {gossip: [{algorithm: choco, averaging_rate: 0.2, compressor: {kind: identity}},"
+        " {algorithm: gradient_push}], topology: [{kind: ring}, {kind: directed_ring}]}}"
+    )
+    assert swept.keys == (
+        "gossip.algorithm",
+        "gossip.averaging_rate",
+        "gossip.compressor.kind",
+        "topology.kind",
+    )
+    assert [cell.name for cell in swept.cells][1] == (
+        "gossip=algorithm-gradient_push,topology=kind-directed_ring"
+    )
+    assert swept.cells[1].settings == {
+        "gossip.algorithm": "gradient_push",
+        "topology.kind": "directed_ring",
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "columns"),
+    [
+        ([{"a": {"b": 1}}, {"a": None}], [{"a": "{b: 1}"}, {"a": None}]),
+        ([{"a": {"b": 1}}, {"a": {}}], [{"a": "{b: 1}"}, {"a": "{}"}]),
+        ([{"a": {"b": {"c": 1}}}, {"a": {"b": 2}}], [{"a.b": "{c: 1}"}, {"a.b": 2}]),
+        ([{"a": {"x.y": 1}}], [{"a": "{x.y: 1}"}]),
+        ([{"a": {1: 2}}], [{"a": "{1: 2}"}]),
+        ([{"a": [1, 2]}, {}], [{"a": "[1, 2]"}, {}]),
+        ([{"a": {"b": 1}, "a.b": 3}], [{"a.b": 3}]),
+    ],
+)
+def test_a_section_stays_whole_where_its_keys_would_not_say_it(given, columns):
+    assert columns_of(given) == columns
 
 
 def test_paths_are_relative_to_the_file(tmp_path):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from edgesim.assembly.equipment import JOULES_PER_WH, device_profiles
-from edgesim.assembly.free_clocks import step_work
+from edgesim.assembly.free_clocks import first_steps
 from edgesim.assembly.message_costs import random_message_bytes
 from edgesim.assembly.studied_scenario import StudiedScenario
 from edgesim.costs.round_work import gossip_work
@@ -93,10 +93,12 @@ def _overdrawn(studied: StudiedScenario) -> list[Overdrawn]:
     if not mortal:
         return []
     message_bytes = random_message_bytes(own, stream(scenario.seed, StreamPurpose.COMPRESS))
-    step, table = step_work(studied), ENERGY_TABLES.get(scenario.hardware.energy_table)
+    table = ENERGY_TABLES.get(scenario.hardware.energy_table)
+    steps = first_steps(studied)
 
-    def round_j(profile: DeviceProfile, sent: int) -> float:
-        work = step + gossip_work(own, sent, 0)
+    def round_j(device: int, profile: DeviceProfile) -> float:
+        sent = len(studied.schedule.out_edges(device, 0))
+        work = steps[device] + gossip_work(own, sent, 0)
         activity = Activity(
             work=work,
             sent_bytes=sent * message_bytes,
@@ -107,7 +109,7 @@ def _overdrawn(studied: StudiedScenario) -> list[Overdrawn]:
         return price(activity, profile, table).total_j
 
     pairs = (
-        Overdrawn(device, battery_j, round_j(profile, len(studied.schedule.out_edges(device, 0))))
+        Overdrawn(device, battery_j, round_j(device, profile))
         for device, profile, battery_j in mortal
     )
     return [one for one in pairs if one.round_j > one.battery_j]
