@@ -16,7 +16,7 @@ from edgesim.compression.payload import Payload
 from edgesim.learning.parameters import ParameterLayout
 
 
-class CheckedCompressor(Checked):
+class CheckedCompressor(Checked[Compressor]):
     """Does what a compressor of one's own does, and checks what it gives."""
 
     def conventions(self, layout: ParameterLayout) -> Mapping[str, int]:

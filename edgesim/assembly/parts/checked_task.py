@@ -18,7 +18,7 @@ TASK = "training.task"
 _ROUNDING = 1e-6  # of a share that is a quotient of sums
 
 
-class CheckedTask(Checked):
+class CheckedTask(Checked[Task]):
     """Does what a task of one's own does, and checks what it gives."""
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from copy import copy
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -19,18 +19,20 @@ from edgesim.hardware.work import Work
 from edgesim.scenario.own_parts import OwnPart
 from edgesim.storage.state_tree import KEPT, Arrays, Packed, StateTreeError, pack, restore_
 
+Part = TypeVar("Part")
+
 _LEAST_PIECE = 16  # entries of a part of a vector; below it may be counters
 
 
 @dataclass(frozen=True)
-class Checked:
+class Checked(Generic[Part]):
     """Does what a part of one's own does in a run; subclasses check what some methods give.
 
     Attributes:
         own: the part.
     """
 
-    own: Any
+    own: Part
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 (of any member)
         """Other members are those of the part, also such as edgesim does not read."""
