@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
-from typing import Any, Protocol, TypeAlias
+from typing import Any, ClassVar, Protocol
 
-from topologies.churn_entries import check_devices, check_overlaps, entries_by_device
+from topologies.churn_entries import PlannedChurn
 from topologies.errors import TopologyError
 from topologies.random_absence import RandomAbsence
 from topologies.spans import FOREVER, Span, is_on, off_spans
@@ -113,11 +112,8 @@ class Leaving:
         return self.round, FOREVER
 
 
-_Entry: TypeAlias = Absence | Joining | Leaving
-
-
 @dataclass(frozen=True)
-class Churn:
+class Churn(PlannedChurn[int]):
     """Planned absences, joins and leaves, and random absences.
 
     At least one device is present in every round: in a round in which plan and chance would leave
@@ -136,6 +132,8 @@ class Churn:
             device that overlap, a device that is never there, or a round without any.
     """
 
+    LATER: ClassVar[str] = "in round 1 or later"
+
     num_devices: int
     absences: tuple[Absence, ...] = ()
     joins: tuple[Joining, ...] = ()
@@ -143,13 +141,13 @@ class Churn:
     chance: RandomAbsence | None = None
 
     def __post_init__(self) -> None:
-        entries: tuple[_Entry, ...] = (*self.absences, *self.joins, *self.leaves)
-        check_devices(entries, self.num_devices)
-        for entry in entries:
-            _check_rounds(entry)
-        check_overlaps(self._entries)
+        self._check_entries()
         for device, own in self._entries.items():
-            self._check_device(device, own)
+            if not self.spans(device):
+                raise TopologyError(
+                    f"device {device} {own[0]}, so it is never there; let it come back, or remove "
+                    "it"
+                )
         self._check_that_somebody_is_there()
 
     def is_present(self, device: int, round_index: int) -> bool:
@@ -165,11 +163,11 @@ class Churn:
 
     def join_round(self, device: int) -> int:
         """First round in which a device takes part; it is absent before."""
-        return self._join_rounds.get(device, 0)
+        return self._joins.get(device, 0)
 
     def leave_round(self, device: int) -> int | None:
         """Round from which on a device leaves for good; None if it stays."""
-        return self._leave_rounds.get(device)
+        return self._leaves.get(device)
 
     def spans(self, device: int) -> tuple[Span, ...]:
         """Rounds in which a device is present, increasing, without random absences."""
@@ -182,18 +180,6 @@ class Churn:
         is_away = has_left or is_on(self._away.get(device, ()), round_index)
         assert self.chance is not None, "called with random absences only"
         return not (is_away or self.chance.is_absent(device, round_index))
-
-    def _check_device(self, device: int, own: Sequence[_Entry]) -> None:
-        """Refuse entries of one device, given in order, that contradict each other."""
-        if self.join_round(device) == self.leave_round(device):
-            raise TopologyError(
-                f"device {device} {own[-1]}, in which it joins; let it stay for a while, or "
-                "remove it"
-            )
-        if not self.spans(device):
-            raise TopologyError(
-                f"device {device} {own[0]}, so it is never there; let it come back, or remove it"
-            )
 
     def _check_that_somebody_is_there(self) -> None:
         """Refuse a round in which all devices are absent by plan or have left."""
@@ -208,29 +194,6 @@ class Churn:
                     f"all {self.num_devices} devices are absent or have left in round "
                     f"{round_index}; one must be there in every round"
                 )
-
-    @cached_property
-    def _entries(self) -> dict[int, list[_Entry]]:
-        """Entries of each device, in the order of their first rounds."""
-        every: tuple[_Entry, ...] = (*self.joins, *self.absences, *self.leaves)
-        return entries_by_device(every)
-
-    @cached_property
-    def _away(self) -> dict[int, tuple[int, ...]]:
-        """Rounds in which each device goes away and comes back, alternating."""
-        away: dict[int, tuple[int, ...]] = {}
-        for device, own in self._entries.items():
-            spans = [entry.away for entry in own if not isinstance(entry, Leaving)]
-            away[device] = tuple(round_index for span in spans for round_index in span)
-        return away
-
-    @cached_property
-    def _join_rounds(self) -> dict[int, int]:
-        return {entry.device: entry.round for entry in self.joins}
-
-    @cached_property
-    def _leave_rounds(self) -> dict[int, int]:
-        return {entry.device: entry.round for entry in self.leaves}
 
 
 def build_churn(
@@ -254,12 +217,3 @@ def build_churn(
         tuple(Leaving(**words) for words in leaves),
         RandomAbsence(**random, seed=seed) if random is not None else None,
     )
-
-
-def _check_rounds(entry: _Entry) -> None:
-    start, end = entry.away
-    if start < 0 or end <= start or (isinstance(entry, Leaving) and start == 0):
-        raise TopologyError(
-            f"device {entry.device} {entry}; absences must end after they begin, joins and leaves "
-            "be in round 1 or later"
-        )

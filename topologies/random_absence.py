@@ -12,6 +12,7 @@ from math import ceil, isfinite
 
 import numpy as np
 
+from topologies.churn_entries import generator_of
 from topologies.errors import TopologyError
 from topologies.spans import is_on
 
@@ -68,19 +69,14 @@ class RandomAbsence:
         """Rounds in which a device goes away and comes back, in turn, until after `last_round`."""
         p, L = self.absence_probability, self.mean_absence_rounds
         end_of_stay = min(p / ((1 - p) * L), 1.0)
-        begins_absent = _generator(self.seed, device, 0).random() < p
+        begins_absent = generator_of(self.seed, device, 0).random() < p
         num_stays = 1 + ceil(2 * last_round / (L + 1 / end_of_stay))
         while True:
             # Separate streams, so that a longer draw begins like a shorter one.
-            absences = _generator(self.seed, device, 1).geometric(1 / L, num_stays)
-            stays = _generator(self.seed, device, 2).geometric(end_of_stay, num_stays)
+            absences = generator_of(self.seed, device, 1).geometric(1 / L, num_stays)
+            stays = generator_of(self.seed, device, 2).geometric(end_of_stay, num_stays)
             pairs = (absences, stays) if begins_absent else (stays, absences)
             changes = np.cumsum(np.minimum(np.column_stack(pairs).ravel(), _LONGEST))
             if changes[-1] > last_round:
                 return (0,) * begins_absent + tuple(changes.tolist())
             num_stays *= 2
-
-
-def _generator(seed: int, device: int, use: int) -> np.random.Generator:
-    entropy = np.random.SeedSequence(seed, spawn_key=(device, use))
-    return np.random.Generator(np.random.PCG64(entropy))

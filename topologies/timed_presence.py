@@ -11,13 +11,12 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from math import inf, isfinite
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from topologies.churn_entries import check_devices, check_overlaps, entries_by_device
+from topologies.churn_entries import PlannedChurn, generator_of
 from topologies.errors import TopologyError
 
 TimeSpan: TypeAlias = tuple[float, float]
@@ -134,21 +133,18 @@ class TimedRandomAbsence:
     def _draw(self, device: int, num_absences: int) -> array[float]:
         """Times at which a device goes away and comes back, alternating."""
         p, mean_s = self.absence_probability, self.mean_absence_s
-        begins_absent = _generator(self.seed, device, 0).random() < p
+        begins_absent = generator_of(self.seed, device, 0).random() < p
         # Absences and stays have separate streams, so that a longer draw begins like a shorter one.
-        absences = mean_s * _generator(self.seed, device, 1).exponential(size=num_absences)
-        stays = _generator(self.seed, device, 2).exponential(size=num_absences)
+        absences = mean_s * generator_of(self.seed, device, 1).exponential(size=num_absences)
+        stays = generator_of(self.seed, device, 2).exponential(size=num_absences)
         stays *= mean_s * (1 - p) / p
         if begins_absent:
             stays = np.concatenate(([0.0], stays[:-1]))
         return array("d", np.cumsum(np.column_stack((stays, absences)).ravel()).tobytes())
 
 
-_Entry: TypeAlias = TimedAbsence | TimedJoining | TimedLeaving
-
-
 @dataclass(frozen=True)
-class TimedChurn:
+class TimedChurn(PlannedChurn[float]):
     """Planned absences, joins and leaves by time, and random absences.
 
     Args:
@@ -163,6 +159,8 @@ class TimedChurn:
             device that overlap, or no device that is there from start to end.
     """
 
+    LATER: ClassVar[str] = "later than 0 s"
+
     num_devices: int
     absences: tuple[TimedAbsence, ...] = ()
     joins: tuple[TimedJoining, ...] = ()
@@ -170,18 +168,8 @@ class TimedChurn:
     chance: TimedRandomAbsence | None = None
 
     def __post_init__(self) -> None:
-        entries: tuple[_Entry, ...] = (*self.absences, *self.joins, *self.leaves)
-        check_devices(entries, self.num_devices)
-        for entry in entries:
-            _check_times(entry)
-        check_overlaps(self._entries)
-        for device, own in self._entries.items():
-            if self.join_s(device) == self.leave_s(device):
-                raise TopologyError(
-                    f"device {device} {own[-1]}, when it joins; let it stay for a while, or remove "
-                    "it"
-                )
-        if len(self._join_s | self._leave_s) == self.num_devices:
+        self._check_entries()
+        if len(self._joins | self._leaves) == self.num_devices:
             raise TopologyError(
                 f"each of the {self.num_devices} devices joins later or leaves; one must be of the "
                 "fleet from start to end, so that there is always a model"
@@ -193,11 +181,11 @@ class TimedChurn:
 
     def join_s(self, device: int) -> float:
         """Time at which a device joins; 0 if it is there from the start."""
-        return self._join_s.get(device, 0.0)
+        return self._joins.get(device, 0.0)
 
     def leave_s(self, device: int) -> float:
         """Time at which a device leaves for good; infinity if it stays."""
-        return self._leave_s.get(device, inf)
+        return self._leaves.get(device, inf)
 
     def next_absence(self, device: int, time_s: float) -> TimeSpan:
         """The first absence of a device that ends after a time.
@@ -209,29 +197,6 @@ class TimedChurn:
         if self.chance is None:
             return planned
         return min(planned, self.chance.next_absence(device, time_s))
-
-    @cached_property
-    def _entries(self) -> dict[int, list[_Entry]]:
-        """Entries of each device, in the order of their begins."""
-        every: tuple[_Entry, ...] = (*self.joins, *self.absences, *self.leaves)
-        return entries_by_device(every)
-
-    @cached_property
-    def _away(self) -> dict[int, tuple[float, ...]]:
-        """Times at which each device goes away and comes back, alternating."""
-        away: dict[int, tuple[float, ...]] = {}
-        for device, own in self._entries.items():
-            spans = [entry.away for entry in own if not isinstance(entry, TimedLeaving)]
-            away[device] = tuple(time_s for span in spans for time_s in span)
-        return away
-
-    @cached_property
-    def _join_s(self) -> dict[int, float]:
-        return {entry.device: entry.at_s for entry in self.joins}
-
-    @cached_property
-    def _leave_s(self) -> dict[int, float]:
-        return {entry.device: entry.at_s for entry in self.leaves}
 
 
 def build_timed_churn(
@@ -262,17 +227,3 @@ def _next_span(changes: Sequence[float], time_s: float) -> TimeSpan:
     place = bisect_right(changes, time_s)
     begin = place - place % 2
     return (changes[begin], changes[begin + 1]) if begin < len(changes) else NEVER
-
-
-def _check_times(entry: _Entry) -> None:
-    start_s, end_s = entry.away
-    if not (start_s >= 0 and end_s > start_s) or (isinstance(entry, TimedLeaving) and start_s == 0):
-        raise TopologyError(
-            f"device {entry.device} {entry}; absences must end after they begin, joins and leaves "
-            "be later than 0 s"
-        )
-
-
-def _generator(seed: int, device: int, use: int) -> np.random.Generator:
-    entropy = np.random.SeedSequence(seed, spawn_key=(device, use))
-    return np.random.Generator(np.random.PCG64(entropy))

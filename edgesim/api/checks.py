@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from edgesim.api.display import table_text, tables_html
+from edgesim.api.display import tables_html
 from edgesim.api.scenarios import ScenarioLike, errors_named, name_of, read_scenario
 from edgesim.assembly.budget import check_memory
 from edgesim.assembly.build import choose_compute
@@ -27,6 +27,7 @@ from edgesim.scenario.own_parts import OwnPart, own_parts
 from edgesim.scenario.schema import Scenario
 from edgesim.study.notices.batteries import check_batteries
 from edgesim.study.notices.notices import notices
+from edgesim.study.tables.lines import table_lines
 from edgesim.study.tables.table import Table
 from topologies import first_exchange, mixing_matrix, spectral_gap
 
@@ -66,7 +67,9 @@ class Checked:
         return prepared_table(self.prepared)
 
     def __repr__(self) -> str:
-        return "\n".join([*table_text(self.table), *(f"notice: {line}" for line in self.notices)])
+        notices = (f"notice: {line}" for line in self.notices)
+        table = self.table
+        return "\n".join([table.title, *table_lines(table, None), *table.notes, *notices])
 
     def _repr_html_(self) -> str:
         return tables_html([self.table], self.notices)

@@ -16,7 +16,7 @@ from edgesim.assembly.gossip import (
 )
 from edgesim.assembly.gossip_limits import check_further_gossip
 from edgesim.assembly.naming import other_devices, with_names
-from edgesim.assembly.parts.checked_task import TASK, CheckedTask
+from edgesim.assembly.parts.checked_task import TASK, checked
 from edgesim.assembly.parts.own_model import make_own_model
 from edgesim.assembly.parts.own_parts import make_part, needs
 from edgesim.assembly.parts.own_topology import own_schedule
@@ -340,7 +340,7 @@ def make_task(scenario: Scenario) -> Task:
     """
     task = plain_task(scenario)
     is_shipped = type(task).__module__.startswith("edgesim.")  # as a function of one's own may give
-    return task if is_shipped else CheckedTask(task)
+    return task if is_shipped else checked(task)
 
 
 def plain_task(scenario: Scenario) -> Task:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from edgesim.assembly.equipment import has_batteries, may_leave
 from edgesim.assembly.gossip_limits import check_in_step, check_limits, check_pairs, num_exchanges
-from edgesim.assembly.parts.checked_compressor import CheckedCompressor
+from edgesim.assembly.parts.checked_compressor import checked
 from edgesim.assembly.parts.options import parameters_of
 from edgesim.assembly.parts.own_calls import is_own
 from edgesim.assembly.parts.own_parts import load_part, make_part, needs, part_and_options
@@ -47,7 +47,7 @@ def make_compressor(scenario: Scenario) -> Compressor:
         if values is not None and values.default is Parameter.empty:
             options["values"] = scenario.model.precision
     made: Compressor = make_part(part, _COMPRESSOR, options, needs(Compressor))
-    return CheckedCompressor(made) if is_own(scenario.gossip.compressor.kind) else made
+    return checked(made) if is_own(scenario.gossip.compressor.kind) else made
 
 
 def make_algorithm(

@@ -18,8 +18,8 @@ from edgesim.cli.options import Address, Dashboard, Overrides, Scale, ScenarioPa
 from edgesim.cli.output import err as _err
 from edgesim.cli.output import out as _out
 from edgesim.cli.output import output as _output
-from edgesim.cli.tables import show
 from edgesim.errors import ScenarioError
+from edgesim.study.tables.lines import show
 
 if TYPE_CHECKING:
     from edgesim.fleet.recording.view import View

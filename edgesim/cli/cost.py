@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.text import Text
 
 from edgesim.cli.garbage import uncollected
-from edgesim.cli.tables import show
 from edgesim.errors import ScenarioError
 from edgesim.results.scenario_file import load_scenario
+from edgesim.study.tables.lines import show
 
 if TYPE_CHECKING:
     from edgesim.study.answer import Answer

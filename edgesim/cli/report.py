@@ -7,9 +7,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from edgesim.cli.tables import show
 from edgesim.report.report import write_accuracy_report, write_paper_report, write_report
 from edgesim.storage.store import Store
+from edgesim.study.tables.lines import show
 from edgesim.study.tables.table import Table
 from edgesim.sweeps.directory import missing_cells
 

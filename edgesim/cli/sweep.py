@@ -11,9 +11,9 @@ from rich.console import Console
 
 from edgesim.cli.answers import number
 from edgesim.cli.garbage import uncollected
-from edgesim.cli.tables import show
 from edgesim.scenario.cell_names import settings_in_table
 from edgesim.scenario.sweep import chosen, scaled_sweep
+from edgesim.study.tables.lines import show
 from edgesim.study.tables.table import Table
 from edgesim.sweeps.progress import shown_progress
 

@@ -9,9 +9,9 @@ from time import monotonic
 from rich.console import Console
 
 from edgesim.cli.garbage import uncollected
-from edgesim.cli.tables import show
 from edgesim.errors import ScenarioError
 from edgesim.scenario.sweep import chosen
+from edgesim.study.tables.lines import show
 
 _LINE_INTERVAL_S = 30.0  # between lines of progress in a pipe
 

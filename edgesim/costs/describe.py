@@ -38,6 +38,7 @@ from edgesim.quant.layers import (
     QuantizedPlace,
     QuantizedSum,
 )
+from edgesim.quant.norm_parameters import GatedNorm
 from edgesim.quant.norms import QuantizedRangeBatchNorm, QuantizedRangeEvoNorm
 
 _KINDS: dict[type[nn.Module], Kind] = {
@@ -199,7 +200,7 @@ def layer_of(name: str, module: nn.Module, x: Tensor, y: Tensor) -> Layer:
             taps = module.kernel_size**2
         case nn.GroupNorm():
             groups = module.num_groups
-        case EvoNormS0() | RangeEvoNorm() | QuantizedRangeEvoNorm():
+        case GatedNorm():
             groups = module.groups
         case SeededDropout(p=0):
             kind = "view"

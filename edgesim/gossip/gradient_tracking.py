@@ -90,7 +90,7 @@ class GradientTracking:
         return [Share(edge.receiver, edge.weight, state.u, message) for edge in out_edges]
 
     def absorb_(self, state: TrackingState, received: Sequence[Share]) -> None:
-        """Set x+ += eta w_e (x~ + c) and c+ += eta w_e (c + s) for each share."""
+        """Add eta w_e times the two vectors of each share to x+ and c+."""
         if not received:
             return
         add_both_(state.x, state.c, received, self.averaging_rate)

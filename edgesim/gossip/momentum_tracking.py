@@ -2,7 +2,7 @@
 
 Source: reference.md, section 13; Takezawa et al. 2023 (arXiv 2209.15505); `MTOptimizer` of their
 code. The momentum m is that of the optimizer: heavy ball as published, training.optimizer.nesterov
-false.
+false. State, messages and what is done with those that arrive are those of gradient tracking.
 
 Symbols:
     x: model (u is 1 throughout), after the last exchange   x~: x - gamma m   c: correction
@@ -12,25 +12,20 @@ Symbols:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from edgesim.compression.compressors import Compressor
-from edgesim.gossip.algorithm import Buffers, OutEdge, Share
-from edgesim.gossip.gradient_tracking import TrackingState
-from edgesim.gossip.optional_members import NeededExchanges
-from edgesim.gossip.two_vectors import add_both_, compress_both, form_of_both, twice
+from edgesim.gossip.algorithm import OutEdge, Share
+from edgesim.gossip.gradient_tracking import GradientTracking, TrackingState
+from edgesim.gossip.two_vectors import compress_both, form_of_both
 from edgesim.hardware.work import Work, vector_work
-from edgesim.learning.parameters import ParameterLayout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MomentumTracking:
+class MomentumTracking(GradientTracking):
     """Momentum Tracking: two vectors a message, the model and the corrected momentum.
 
     Source: docs/reference.md, section 13. It needs a fixed graph in lockstep with doubly stochastic
@@ -44,25 +39,7 @@ class MomentumTracking:
     """
 
     name: ClassVar[str] = "momentum_tracking"
-    keeps_edges: ClassVar[bool] = False
     mixes_first: ClassVar[bool] = True
-    is_idle_without_edges: ClassVar[bool] = True
-    needs_exchanges: ClassVar[NeededExchanges] = "balanced"
-    carries_steps: ClassVar[bool] = True
-    needs_exact_messages: ClassVar[bool] = True
-
-    compressor: Compressor
-    layout: ParameterLayout
-    averaging_rate: float = 1.0
-
-    @property
-    def message_layouts(self) -> tuple[ParameterLayout, ...]:
-        """Of the two vectors of a message."""
-        return (twice(self.layout),)
-
-    def init(self, x: Tensor, in_weights: Mapping[int, float]) -> TrackingState:  # noqa: ARG002
-        """State with c = 0."""
-        return TrackingState(x, 1.0, torch.zeros_like(x), before=x.clone())
 
     def send_(
         self, state: TrackingState, out_edges: Sequence[OutEdge], rng: np.random.Generator
@@ -81,13 +58,6 @@ class MomentumTracking:
         x.copy_(before)
         return [Share(edge.receiver, edge.weight, state.u, message) for edge in out_edges]
 
-    def absorb_(self, state: TrackingState, received: Sequence[Share]) -> None:
-        """Set x+ += eta w_e x and C+ += eta w_e (C + s) for each share."""
-        if not received:
-            return
-        add_both_(state.x, state.c, received, self.averaging_rate)
-        state.before.copy_(state.x)
-
     def work(self, out_degree: int, in_degree: int) -> Work:
         """Work of one round's gossip, as defined by `Algorithm.work`."""
         n, message = self.layout.numel, form_of_both(self.compressor, self.layout)
@@ -96,7 +66,3 @@ class MomentumTracking:
         copy = vector_work(n, ops=0, passes=2)
         absorb = message.add_times_work() * in_degree + copy * min(in_degree, 1)
         return send * min(out_degree, 1) + absorb
-
-    def buffers(self, out_degree: int, in_degree: int) -> Buffers:  # noqa: ARG002
-        """Two vectors, c and x before the step, and two that are sent."""
-        return Buffers(kept=2, payloads=min(out_degree, 1), operands=2, models=0)

@@ -25,11 +25,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.function import Function, once_differentiable
 
 from edgesim.models.norms import GROUPS, NormKind, check_groups, takes_kernels
 from edgesim.quant.backward_pass import Context
+from edgesim.quant.norm_parameters import GatedNorm
 
 EPSILON = 1e-5  # reference.md, section 2
 # Entries of a sample. With fewer, a run of some seconds gains less than the half second that every
@@ -37,7 +38,7 @@ EPSILON = 1e-5  # reference.md, section 2
 COMPILED_FROM = 4096
 
 
-class EvoNormS0(nn.Module):
+class EvoNormS0(GatedNorm):
     """y = gamma x sigmoid(v x) / sqrt(variance + eps) + beta; initially gamma = v = 1, beta = 0.
 
     The variance is the biased one of a sample's group of consecutive channels; there are no running
@@ -52,27 +53,12 @@ class EvoNormS0(nn.Module):
     """
 
     def __init__(self, channels: int, groups: int = 8) -> None:
-        super().__init__()
         check_groups("evonorm_s0", channels, groups, "batch")
-        self.groups = groups
-        self.gamma = nn.Parameter(torch.empty(channels))
-        self.beta = nn.Parameter(torch.empty(channels))
-        self.v = nn.Parameter(torch.empty(channels))
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Set the initial values, without random numbers."""
-        nn.init.ones_(self.gamma)
-        nn.init.zeros_(self.beta)
-        nn.init.ones_(self.v)
+        super().__init__(channels, groups)
 
     def forward(self, x_NCHW: Tensor) -> Tensor:
         """Normalised and gated activations, shape and type of the input, channels_last."""
         return evonorm_s0(x_NCHW, self.gamma, self.beta, self.v, self.groups)
-
-    def extra_repr(self) -> str:
-        """For printing the model."""
-        return f"{len(self.v)}, groups={self.groups}"
 
 
 def evonorm_s0(x_NCHW: Tensor, gamma: Tensor, beta: Tensor, v: Tensor, groups: int) -> Tensor:

@@ -32,6 +32,7 @@ from edgesim.quant.encoder_layers import (
     QuantizedMatrixProduct,
 )
 from edgesim.quant.layers import QuantizedConv1d, QuantizedConv2d, QuantizedLinear, QuantizedSum
+from edgesim.quant.norm_parameters import GatedNorm
 from edgesim.quant.norms import QuantizedRangeBatchNorm, QuantizedRangeEvoNorm
 
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
@@ -259,7 +260,7 @@ def _range_batch_norm(
 
 
 def _range_evonorm(module: nn.Module, layers: EightBit) -> QuantizedRangeEvoNorm:
-    assert isinstance(module, EvoNormS0 | RangeEvoNorm)
+    assert isinstance(module, GatedNorm)
     norm = QuantizedRangeEvoNorm(
         len(module.gamma),
         groups=module.groups,

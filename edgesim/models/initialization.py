@@ -15,11 +15,9 @@ import torch
 from torch import nn
 from torch.nn import init
 
-from edgesim.models.evonorm import EvoNormS0
 from edgesim.models.norms import Norm
-from edgesim.models.range_norms import RangeBatchNormReLU, RangeEvoNorm
 from edgesim.quant.layers import InputQuantizer
-from edgesim.quant.norms import QuantizedRangeBatchNorm, QuantizedRangeEvoNorm
+from edgesim.quant.norm_parameters import GatedNorm, NormByRange
 
 
 def construct(make: Callable[[], nn.Module], generator: torch.Generator) -> nn.Module:
@@ -58,20 +56,10 @@ def initialize_(model: nn.Module, generator: torch.Generator) -> None:
                 _initialize_conv_(module, generator)
             case nn.Linear():
                 _initialize_linear_(module, generator)
-            case (
-                EvoNormS0()
-                | RangeEvoNorm()
-                | QuantizedRangeEvoNorm()
-                | RangeBatchNormReLU()
-                | QuantizedRangeBatchNorm()
-                | nn.GroupNorm()
-                | nn.BatchNorm2d()
-            ):
+            case GatedNorm() | NormByRange() | nn.GroupNorm() | nn.BatchNorm2d() | Norm():
                 module.reset_parameters()  # constants and, for batch norms, fresh statistics
             case InputQuantizer():
                 module.reset_ranges()
-            case Norm():
-                module.reset_parameters()
             case _:
                 if any(True for _ in module.parameters(recurse=False)):
                     raise TypeError(f"no initialisation rule for {type(module).__name__}")

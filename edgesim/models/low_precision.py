@@ -15,19 +15,9 @@ import torch
 from torch import nn
 from torch.nn import init
 
-from edgesim.models.evonorm import EvoNormS0
-from edgesim.models.range_norms import RangeBatchNormReLU, RangeEvoNorm
-from edgesim.quant.norms import QuantizedRangeBatchNorm, QuantizedRangeEvoNorm
+from edgesim.quant.norm_parameters import GatedNorm, NormByRange
 
-_NORMS = (
-    EvoNormS0,
-    RangeEvoNorm,
-    RangeBatchNormReLU,
-    QuantizedRangeEvoNorm,
-    QuantizedRangeBatchNorm,
-    nn.BatchNorm2d,
-    nn.GroupNorm,
-)
+_NORMS = (GatedNorm, NormByRange, nn.BatchNorm2d, nn.GroupNorm)
 
 
 @torch.no_grad()

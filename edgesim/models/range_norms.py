@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.function import Function, once_differentiable
 
 from edgesim.models.norms import GROUPS, NormKind, check_groups, takes_kernels
@@ -19,11 +18,12 @@ from edgesim.quant import range_batch_norm_formulas as range_batch_norm
 from edgesim.quant import range_evonorm_formulas as range_evonorm
 from edgesim.quant.arithmetic import Arithmetic, Gate, RangeNormShape
 from edgesim.quant.backward_pass import Context
+from edgesim.quant.norm_parameters import GatedNorm, NormByRange
 from edgesim.quant.norms import QuantizedRangeBatchNorm, QuantizedRangeEvoNorm
 from edgesim.quant.settings import QuantizationSettings
 
 
-class RangeEvoNorm(nn.Module):
+class RangeEvoNorm(GatedNorm):
     """y = gamma x gate(v x) / (kappa R + eps) + beta; initially gamma = v = 1, beta = 0.
 
     Args:
@@ -33,19 +33,8 @@ class RangeEvoNorm(nn.Module):
     """
 
     def __init__(self, channels: int, *, groups: int, gate: Gate) -> None:
-        super().__init__()
-        self.groups = groups
+        super().__init__(channels, groups)
         self.gate = gate
-        self.gamma = nn.Parameter(torch.empty(channels))
-        self.beta = nn.Parameter(torch.empty(channels))
-        self.v = nn.Parameter(torch.empty(channels))
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Set the initial values, without random numbers."""
-        nn.init.ones_(self.gamma)
-        nn.init.zeros_(self.beta)
-        nn.init.ones_(self.v)
 
     def forward(self, x_NCHW: Tensor) -> Tensor:
         """Normalised and gated activations, shape of the input, channels_last.
@@ -63,7 +52,7 @@ class RangeEvoNorm(nn.Module):
 
     def extra_repr(self) -> str:
         """For printing the model."""
-        return f"{len(self.v)}, groups={self.groups}, gate={self.gate}"
+        return f"{super().extra_repr()}, gate={self.gate}"
 
 
 def by_torch_operations(
@@ -74,31 +63,8 @@ def by_torch_operations(
     return y
 
 
-class RangeBatchNormReLU(nn.Module):
-    """Range BatchNorm and ReLU.
-
-    Attributes:
-        running_mean: shape (C,), local to a device.
-        running_scale: of 1 / deviation, shape (C,), local to a device.
-    """
-
-    running_mean: Tensor
-    running_scale: Tensor
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.gamma = nn.Parameter(torch.empty(channels))
-        self.beta = nn.Parameter(torch.empty(channels))
-        self.register_buffer("running_mean", torch.empty(channels))
-        self.register_buffer("running_scale", torch.empty(channels))
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Set the initial values and statistics, without random numbers."""
-        nn.init.ones_(self.gamma)
-        nn.init.zeros_(self.beta)
-        self.running_mean.zero_()
-        self.running_scale.fill_(1.0)
+class RangeBatchNormReLU(NormByRange):
+    """Range BatchNorm and ReLU."""
 
     def forward(self, x_NCHW: Tensor) -> Tensor:
         """Normalised and rectified activations, shape of the input, channels_last."""
@@ -110,13 +76,8 @@ class RangeBatchNormReLU(nn.Module):
             return y_NHWC.permute(0, 3, 1, 2)
         result: tuple[Tensor, Tensor, Tensor] = _RangeBatchNorm.apply(x_NCHW, self.gamma, self.beta)  # type: ignore[no-untyped-call]
         y, mean, scale = result
-        self.running_mean.lerp_(mean, 1 - range_batch_norm.OLD_WEIGHT)
-        self.running_scale.lerp_(scale, 1 - range_batch_norm.OLD_WEIGHT)
+        self.remember_(mean, scale)
         return y
-
-    def extra_repr(self) -> str:
-        """For printing the model."""
-        return f"{len(self.gamma)}"
 
 
 class _Context(Context, Protocol):

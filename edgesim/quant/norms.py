@@ -6,17 +6,18 @@ Source: reference.md, section 1.2.
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from edgesim.quant import autograd
 from edgesim.quant import range_batch_norm_formulas as range_batch_norm
 from edgesim.quant.arithmetic import Arithmetic, RangeNormShape
 from edgesim.quant.layers import InputQuantizer
+from edgesim.quant.norm_parameters import GatedNorm, NormByRange
 from edgesim.quant.range_evonorm_formulas import chunks_of
 from edgesim.quant.settings import QuantizationSettings
 
 
-class QuantizedRangeEvoNorm(nn.Module):
+class QuantizedRangeEvoNorm(GatedNorm):
     """Range EvoNorm with hard sigmoid, a norm with its nonlinearity (arXiv 2111.09389, Eq. 2).
 
     Source: reference.md, section 2.
@@ -36,19 +37,8 @@ class QuantizedRangeEvoNorm(nn.Module):
         arithmetic: Arithmetic,
         settings: QuantizationSettings,
     ) -> None:
-        super().__init__()
-        self.groups = groups
-        self.gamma = nn.Parameter(torch.empty(channels))
-        self.beta = nn.Parameter(torch.empty(channels))
-        self.v = nn.Parameter(torch.empty(channels))
+        super().__init__(channels, groups)
         self.input = InputQuantizer(arithmetic, settings)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Set the initial values, without random numbers."""
-        nn.init.ones_(self.gamma)
-        nn.init.zeros_(self.beta)
-        nn.init.ones_(self.v)
 
     def forward(self, x_NCHW: Tensor) -> Tensor:
         """Normalised and gated activations, shape of the input, float32.
@@ -68,39 +58,15 @@ class QuantizedRangeEvoNorm(nn.Module):
             step=step,
         )
 
-    def extra_repr(self) -> str:
-        """For printing the model."""
-        return f"{len(self.v)}, groups={self.groups}"
 
-
-class QuantizedRangeBatchNorm(nn.Module):
-    """Range BatchNorm and ReLU (arXiv 1805.11046; reference.md, section 2).
-
-    Attributes:
-        running_mean: shape (C,), local to a device.
-        running_scale: of 1 / deviation, shape (C,), local to a device.
-    """
-
-    running_mean: Tensor
-    running_scale: Tensor
+class QuantizedRangeBatchNorm(NormByRange):
+    """Range BatchNorm and ReLU (arXiv 1805.11046; reference.md, section 2)."""
 
     def __init__(
         self, channels: int, *, arithmetic: Arithmetic, settings: QuantizationSettings
     ) -> None:
-        super().__init__()
-        self.gamma = nn.Parameter(torch.empty(channels))
-        self.beta = nn.Parameter(torch.empty(channels))
-        self.register_buffer("running_mean", torch.empty(channels))
-        self.register_buffer("running_scale", torch.empty(channels))
+        super().__init__(channels)
         self.input = InputQuantizer(arithmetic, settings)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Set the initial values and statistics, without random numbers."""
-        nn.init.ones_(self.gamma)
-        nn.init.zeros_(self.beta)
-        self.running_mean.zero_()
-        self.running_scale.fill_(1.0)
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalised and rectified activations, shape of the input, float32.
@@ -120,8 +86,7 @@ class QuantizedRangeBatchNorm(nn.Module):
             y, mean, scale = autograd.range_batch_norm(
                 x_NCHW, self.gamma, self.beta, x=x, step=step
             )
-            self.running_mean.lerp_(mean, 1 - range_batch_norm.OLD_WEIGHT)
-            self.running_scale.lerp_(scale, 1 - range_batch_norm.OLD_WEIGHT)
+            self.remember_(mean, scale)
             return y
         with torch.no_grad():
             parameters = self.running_scale, self.gamma, self.beta
@@ -132,7 +97,3 @@ class QuantizedRangeBatchNorm(nn.Module):
                 *step.requantize_parameters(*parameters),
             )
         return y_NHWC.permute(0, 3, 1, 2)
-
-    def extra_repr(self) -> str:
-        """For printing the model."""
-        return f"{len(self.gamma)}"

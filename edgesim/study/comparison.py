@@ -131,21 +131,11 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GossipRow:
-    """fp32 against 8 bits by one algorithm and compression."""
-
-    algorithm: AlgorithmName
-    compression: Compression
-    fp32: Side
-    int8: Side
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OwnRow:
-    """fp32 against 8 bits by the algorithm and compressor of a scenario.
+    """fp32 against 8 bits by one algorithm and compression.
 
     Attributes:
         algorithm: name of the algorithm.
-        compression: what of a vector is sent, in words.
+        compression: one of `COMPRESSIONS`; of a scenario what of a vector is sent, in words.
         fp32: costs in fp32.
         int8: costs in 8 bits.
     """
@@ -181,9 +171,9 @@ class PrecisionComparison:
     fp32_memory: MemoryTable
     int8_memory: MemoryTable
     rows: tuple[GossipRow, ...]
-    own: OwnRow
+    own: GossipRow
 
-    def row(self, algorithm: AlgorithmName, compression: Compression) -> GossipRow:
+    def row(self, algorithm: str, compression: str) -> GossipRow:
         """One of the rows."""
         wanted = algorithm, compression
         return next(row for row in self.rows if (row.algorithm, row.compression) == wanted)
@@ -255,11 +245,11 @@ def _own_row(
     models: Mapping[Precision, ClosedForm],
     messages: NoiseMessages,
     rows: tuple[GossipRow, ...],
-) -> OwnRow:
+) -> GossipRow:
     """The row of the scenario's gossip."""
     if setting.own is None:
         row = next(row for row in rows if (row.algorithm, row.compression) == ("choco", "99 %"))
-        return OwnRow(algorithm="choco", compression="top 1 %", fp32=row.fp32, int8=row.int8)
+        return replace(row, compression="top 1 %")
     sides, name = {}, ""
     for precision, model in models.items():
         layout = ParameterLayout.from_shapes(model.flat_shapes)
@@ -269,7 +259,7 @@ def _own_row(
         message = messages.costs(algorithm.compressor, longest, [name])[name]
         step = model.step_work.total + setting.optimizer.work(model.num_trainable)
         sides[precision] = _side(setting, model, algorithm, message, step)
-    return OwnRow(
+    return GossipRow(
         algorithm=name,
         compression=setting.own.compression,
         fp32=sides["fp32"],

@@ -24,10 +24,10 @@ from rich.console import Console
 from edgesim.cli import main
 from edgesim.cli.answers import number, result_table
 from edgesim.cli.listing import catalog_table
-from edgesim.cli.tables import LEAST_PROSE, show, table_lines
 from edgesim.code_version import code_version
 from edgesim.data.published import PUBLISHED
 from edgesim.hardware.catalog import PROFILES
+from edgesim.study.tables.lines import LEAST_PROSE, show, table_lines
 from edgesim.study.tables.table import Table
 
 ROOT = Path(__file__).resolve().parents[2]

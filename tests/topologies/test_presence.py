@@ -140,7 +140,7 @@ class TestChurn:
             ),
             (
                 {"joins": [Joining(1, 9)], "leaves": [Leaving(1, 9)]},
-                "device 1 leaves in round 9, in which it joins",
+                "device 1 leaves in round 9, when it joins",
             ),
             ({"absences": [Absence(1, 0)]}, "from round 0 for ever, so it is never there"),
             (

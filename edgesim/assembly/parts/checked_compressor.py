@@ -3,55 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from edgesim.assembly.parts.own_calls import Checked
 from edgesim.compression.buckets import message_layout
 from edgesim.compression.compressors import Compressor
 from edgesim.compression.errors import WrongPayloadError
-from edgesim.compression.message_form import MessageForm
 from edgesim.compression.payload import Payload
 from edgesim.learning.parameters import ParameterLayout
 
 
-@dataclass(frozen=True)
-class CheckedCompressor:
-    """Does what a compressor of one's own does, and checks what it gives.
-
-    Attributes:
-        own: the compressor.
-    """
-
-    own: Compressor
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 (of any member)
-        """Other members are those of the compressor: an algorithm of one's own may read them."""
-        if name == "own" or name.startswith("__"):  # not there yet while it is unpickled
-            raise AttributeError(name)
-        return getattr(self.own, name)
-
-    @property
-    def name(self) -> str:
-        """As `Compressor.name`."""
-        return self.own.name
-
-    @property
-    def keep(self) -> float:
-        """As `Compressor.keep`."""
-        return self.own.keep
-
-    @property
-    def error_grows(self) -> bool:
-        """As `Compressor.error_grows`."""
-        return self.own.error_grows
-
-    def form(self, layout: ParameterLayout) -> MessageForm:
-        """As `Compressor.form`."""
-        return self.own.form(layout)
+class CheckedCompressor(Checked[Compressor]):
+    """Does what a compressor of one's own does, and checks what it gives."""
 
     def conventions(self, layout: ParameterLayout) -> Mapping[str, int]:
         """As `Compressor.conventions`."""
@@ -82,6 +49,11 @@ class CheckedCompressor:
 def _are_alike(x: Tensor, other: Tensor) -> bool:
     """Whether vectors are equal, where NaN equals itself."""
     return bool(((x == other) | (x.isnan() & other.isnan())).all())
+
+
+def checked(compressor: Compressor) -> Compressor:
+    """A compressor of one's own whose payloads are checked."""
+    return cast("Compressor", CheckedCompressor(compressor))
 
 
 def unchecked(compressor: Compressor) -> Compressor:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import isfinite
-from typing import Any
+from typing import cast
 
 import torch
 from torch import Tensor
 
-from edgesim.assembly.parts.own_calls import shown
+from edgesim.assembly.parts.own_calls import Checked, shown
 from edgesim.errors import MEND_OWN_CODE, OwnCodeError
 from edgesim.learning.tasks import Task
 
@@ -19,26 +18,8 @@ TASK = "training.task"
 _ROUNDING = 1e-6  # of a share that is a quotient of sums
 
 
-@dataclass(frozen=True)
-class CheckedTask:
-    """Does what a task of one's own does, and checks what it gives.
-
-    Attributes:
-        own: the task.
-    """
-
-    own: Task
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 (of any member)
-        """Other members are those of the task: it may have `targets`."""
-        if name == "own" or name.startswith("__"):  # not there yet while it is unpickled
-            raise AttributeError(name)
-        return getattr(self.own, name)
-
-    @property
-    def metrics(self) -> Mapping[str, str]:
-        """As `Task.metrics`."""
-        return self.own.metrics
+class CheckedTask(Checked[Task]):
+    """Does what a task of one's own does, and checks what it gives."""
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """As `Task.loss`.
@@ -71,6 +52,11 @@ class CheckedTask:
         figures = self.own.summary(means)
         _refuse(wrong_summary(figures, self.own.metrics))
         return figures
+
+
+def checked(task: Task) -> Task:
+    """A task of one's own whose values are checked."""
+    return cast("Task", CheckedTask(task))
 
 
 def _refuse(problem: str) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from copy import copy
-from dataclasses import fields, is_dataclass
-from typing import Any
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -19,7 +19,26 @@ from edgesim.hardware.work import Work
 from edgesim.scenario.own_parts import OwnPart
 from edgesim.storage.state_tree import KEPT, Arrays, Packed, StateTreeError, pack, restore_
 
+Part = TypeVar("Part")
+
 _LEAST_PIECE = 16  # entries of a part of a vector; below it may be counters
+
+
+@dataclass(frozen=True)
+class Checked(Generic[Part]):
+    """Does what a part of one's own does in a run; subclasses check what some methods give.
+
+    Attributes:
+        own: the part.
+    """
+
+    own: Part
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 (of any member)
+        """Other members are those of the part, also such as edgesim does not read."""
+        if name == "own" or name.startswith("__"):  # not there yet while it is unpickled
+            raise AttributeError(name)
+        return getattr(self.own, name)
 
 
 def is_own(named: object) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from edgesim.hardware.profiles import DeviceProfile, Radio
 
@@ -88,6 +88,7 @@ _QUANTITIES: tuple[tuple[str, str, str], ...] = (
     ("radio.send_j_per_byte", "radio, sending", "J/B"),
     ("radio.receive_j_per_byte", "radio, receiving", "J/B"),
 )
+_RADIO_FIGURES = ("bandwidth_bps", "send_j_per_byte", "receive_j_per_byte")
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "u"))
 
 
@@ -119,54 +120,31 @@ class CatalogEntry:
 
 
 def catalog_entry(
-    *,
-    name: str,
-    description: str,
-    int8_macs_per_s: Figure,
-    bits16_macs_per_s: Figure,
-    fp32_macs_per_s: Figure,
-    memory_bytes: Figure,
-    memory_bandwidth: Figure,
-    idle_power_w: Figure,
-    active_power_w: Figure,
-    radio: SourcedRadio,
-    battery_j: Figure | None = None,
+    *, name: str, description: str, radio: SourcedRadio, **figures: Figure
 ) -> CatalogEntry:
-    """Split figures into a profile and the sources of its numbers; arguments as of the profile."""
-    figures = {
-        "int8_macs_per_s": int8_macs_per_s,
-        "bits16_macs_per_s": bits16_macs_per_s,
-        "fp32_macs_per_s": fp32_macs_per_s,
-        "memory_bytes": memory_bytes,
-        "memory_bandwidth": memory_bandwidth,
-        "idle_power_w": idle_power_w,
-        "active_power_w": active_power_w,
-        "radio.bandwidth_bps": radio.bandwidth_bps,
-        "radio.send_j_per_byte": radio.send_j_per_byte,
-        "radio.receive_j_per_byte": radio.receive_j_per_byte,
-    }
-    if battery_j is not None:
-        figures["battery_j"] = battery_j
+    """Split figures into a profile and the sources of its numbers.
+
+    Args:
+        name: of the device.
+        description: one line for people.
+        radio: how it reaches its neighbours.
+        figures: the other numbers, by the names of the profile's fields.
+    """
+    of_radio: dict[str, Figure] = {key: getattr(radio, key) for key in _RADIO_FIGURES}
+    values: dict[str, Any] = {key: figure.value for key, figure in figures.items()}
     profile = DeviceProfile(
         name=name,
         description=description,
-        int8_macs_per_s=int8_macs_per_s.value,
-        bits16_macs_per_s=bits16_macs_per_s.value,
-        fp32_macs_per_s=fp32_macs_per_s.value,
-        memory_bytes=int(memory_bytes.value),
-        memory_bandwidth=memory_bandwidth.value,
-        idle_power_w=idle_power_w.value,
-        active_power_w=active_power_w.value,
         radio=Radio(
             name=radio.name,
-            bandwidth_bps=radio.bandwidth_bps.value,
-            send_j_per_byte=radio.send_j_per_byte.value,
-            receive_j_per_byte=radio.receive_j_per_byte.value,
             is_half_duplex=radio.is_half_duplex,
+            **{key: figure.value for key, figure in of_radio.items()},
         ),
-        battery_j=None if battery_j is None else battery_j.value,
+        **values | {"memory_bytes": int(values["memory_bytes"])},
     )
-    return CatalogEntry(profile, {key: figure.source for key, figure in figures.items()})
+    sources = {key: figure.source for key, figure in figures.items()}
+    sources |= {f"radio.{key}": figure.source for key, figure in of_radio.items()}
+    return CatalogEntry(profile, sources)
 
 
 def _with_unit(value: float, unit: str) -> str:

@@ -9,9 +9,7 @@ from edgesim.costs.memory_table import MemoryTable
 from edgesim.hardware.energy_tables import ENERGY_TABLES, HOROWITZ_45NM
 from edgesim.study.comparison import (
     WEIGHT_GRADIENTS,
-    Compression,
     GossipRow,
-    OwnRow,
     Precision,
     PrecisionComparison,
     Side,
@@ -115,11 +113,11 @@ def memory_picture(comparison: PrecisionComparison) -> Picture:
 
 def message_picture(comparison: PrecisionComparison) -> Picture:
     """Bytes of a message by compression, encoded and by the conventions."""
-    rows: list[tuple[str, GossipRow | OwnRow]] = [("dense", comparison.row("choco", "0 %"))]
+    rows: list[tuple[str, GossipRow]] = [("dense", comparison.row("choco", "0 %"))]
     if comparison.own.compression != DENSE:
         rows.append((comparison.own.compression, comparison.own))
     else:
-        sparse: tuple[tuple[str, Compression], ...] = (("top 10 %", "90 %"), ("top 1 %", "99 %"))
+        sparse = (("top 10 %", "90 %"), ("top 1 %", "99 %"))
         rows += [(top, comparison.row("choco", compression)) for top, compression in sparse]
     with drawing(7.2, 3.4) as figure:
         axes = figure.subplots()

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from edgesim.hardware.energy_tables import ENERGY_TABLES, Accumulate, EnergyTable, Precision
 from edgesim.hardware.profiles import DeviceProfile
 from edgesim.quant.settings import WeightGradient
-from edgesim.study.comparison import WEIGHT_GRADIENTS, Compression, PrecisionComparison, Side
+from edgesim.study.comparison import WEIGHT_GRADIENTS, PrecisionComparison, Side
 from edgesim.study.energy_costs import ACCUMULATES
 from edgesim.study.tables.ratio import Ratio, quotient_text
 from edgesim.study.tables.units import plain, with_one_unit
@@ -28,7 +28,7 @@ _ENERGY_PRECISION: dict[WeightGradient, Precision] = {
     "fp32": "fp32",
 }
 _WIDTH: dict[Accumulate, str] = {"paper": "8-bit sums", "int32": "32-bit sums"}
-_TOP: dict[Compression, str] = {"0 %": "dense", "90 %": "top 10 %", "99 %": "top 1 %"}
+_TOP: dict[str, str] = {"0 %": "dense", "90 %": "top 10 %", "99 %": "top 1 %"}
 
 
 def precision_ratios(comparison: PrecisionComparison) -> tuple[Ratio, ...]:
@@ -198,9 +198,7 @@ def _mac_energy(table: EnergyTable, kind: WeightGradient, accumulate: Accumulate
     )
 
 
-def _iteration_energy(
-    table: EnergyTable, fp32: Side, int8: Side, compression: Compression
-) -> Ratio:
+def _iteration_energy(table: EnergyTable, fp32: Side, int8: Side, compression: str) -> Ratio:
     ours, theirs = fp32.energy[table.name], int8.energy[table.name]
     parts = [
         joules
@@ -245,5 +243,5 @@ def _case(kind: WeightGradient) -> str:
     return f"weight gradient {kind}"
 
 
-def _slug(compression: Compression) -> str:
+def _slug(compression: str) -> str:
     return compression.replace(" %", "_percent")

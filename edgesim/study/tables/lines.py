@@ -1,4 +1,4 @@
-"""Tables on the command line, in which every name, number and path can be copied.
+"""Tables as lines of text, in which every name, number and path can be copied.
 
 A pipe or a file gets one line for each row, of any length. Cells that are longer than most move
 what follows them. On a terminal, sentences of a table that is too wide are broken between words; if
