@@ -213,6 +213,14 @@ def test_an_own_state_may_go_by_the_number_of_its_device(tmp_path):
     assert find_rate(scenario(own, FOUR)) == found_for(FOUR)
 
 
+def test_auto_of_an_own_algorithm_without_a_rate_is_refused_as_it_was_written(tmp_path):
+    text = OWN.format(copies=False).replace("    def", "    __init__ = lambda self: None\n    def")
+    (tmp_path / "own.py").write_text(text)
+    own = f"gossip={{algorithm: {tmp_path}/own.py:Choco, averaging_rate: auto}}"
+    with pytest.raises(ScenarioError, match=r"averaging_rate is auto; .* has none: remove it"):
+        find_rate(scenario(own))
+
+
 def test_gossip_that_no_rate_can_save_is_refused():
     """Unbiased QSGD of large tensors adds more noise than it sends: no contraction.
 
