@@ -142,7 +142,7 @@ def schedule_of_algorithm(scenario: Scenario, links: Schedule, seed: int) -> Sch
     return make(links, **{name: value for name, value in given.items() if name in names})
 
 
-def _check_rate(scenario: Scenario, rate: float | None) -> None:
+def _check_rate(scenario: Scenario, rate: float | Literal["auto"] | None) -> None:
     """Refuse an averaging rate of an algorithm that has none, and an algorithm without its rate."""
     name = scenario.gossip.algorithm
     has_rate = parameters_of(algorithm_named(scenario)).get("averaging_rate")
@@ -151,7 +151,8 @@ def _check_rate(scenario: Scenario, rate: float | None) -> None:
             f"gossip.averaging_rate is missing; {name} needs it: a number in (0, 1], or auto"
         )
     if rate is not None and has_rate is None:
-        raise ScenarioError(f"gossip.averaging_rate is {rate:g}; {name} has none: remove it")
+        given = rate if rate == "auto" else f"{rate:g}"
+        raise ScenarioError(f"gossip.averaging_rate is {given}; {name} has none: remove it")
 
 
 def algorithm_named(scenario: Scenario) -> Callable[..., Algorithm[Any]]:
@@ -213,8 +214,13 @@ def with_rate(scenario: Scenario, rate: float) -> Scenario:
 
 
 def with_some_rate(scenario: Scenario) -> Scenario:
-    """The scenario with a number in the place of `auto`, where results do not depend on it."""
+    """The scenario with a number in the place of `auto`, where results do not depend on it.
+
+    Raises:
+        ScenarioError: the algorithm has no averaging rate.
+    """
     if getattr(scenario.gossip, "averaging_rate", None) == "auto":
+        _check_rate(scenario, "auto")
         return with_rate(scenario, 0.5)
     return scenario
 

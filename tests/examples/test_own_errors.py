@@ -38,7 +38,7 @@ NO_ROUNDS = [
     (ALGORITHM, "return Buffers(kept=1,", "return dict(a=1,", "of type dict; must be a Buffers"),
     (ALGORITHM, "return send *", "return 0 * send.macs *", "work fails at {file}:56: TypeError"),
     (ALGORITHM, "fade: float", "fade: float = 1\n    more: object = ([],)", "can't be hashed"),
-    (ALGORITHM, "return [Share(", "return [None and Share(", "must be a list of Share, one for"),
+    (ALGORITHM, "return [Share(", "return [None and Share(", "send_ gives a list with None; must"),
     (ALGORITHM, "Share(edge.receiver,", "Share(7,", "for devices 7, but its out-edges are to devi"),
     (ALGORITHM, "edge.weight, u, c", "edge.weight, -u, c", "push weight -1.0; must be finite, and"),
     (ALGORITHM, "state.u -= leaving * u", "pass", "the sum of u over devices from 2 to 2.2; absor"),

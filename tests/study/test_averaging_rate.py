@@ -188,6 +188,40 @@ def test_auto_becomes_the_number():
         )
 
 
+OWN = """from edgesim.gossip.fixed_graph_choco import FixedGraphChoco, FixedGraphChocoState
+
+class Choco(FixedGraphChoco):
+    def init(self, x, in_weights):
+        h = x.clone() if {copies} else 0 * x
+        return FixedGraphChocoState(x, 1.0, h, sum(in_weights.values()) * h)
+"""
+
+
+@pytest.mark.parametrize("copies", [True, False])
+def test_own_public_copies_may_begin_with_the_x_that_all_devices_share(copies, tmp_path):
+    (tmp_path / "own.py").write_text(OWN.format(copies=copies))
+    own = f"gossip.algorithm={tmp_path}/own.py:Choco"
+    found, choco = find_rate(scenario(own, FOUR)), found_for(FOUR)
+    assert choco.rate <= found.rate if copies else found == choco
+
+
+def test_an_own_state_may_go_by_the_number_of_its_device(tmp_path):
+    text = OWN.format(copies=False).replace("init(self, x, in", "init_at(self, x, in")
+    text = text.replace("weights):", "weights, place):\n        assert place.num_devices == 4")
+    text += "    def init(self, x, in_weights):\n        raise NotImplementedError\n"
+    (tmp_path / "own.py").write_text(text)
+    own = f"gossip.algorithm={tmp_path}/own.py:Choco"
+    assert find_rate(scenario(own, FOUR)) == found_for(FOUR)
+
+
+def test_auto_of_an_own_algorithm_without_a_rate_is_refused_as_it_was_written(tmp_path):
+    text = OWN.format(copies=False).replace("    def", "    __init__ = lambda self: None\n    def")
+    (tmp_path / "own.py").write_text(text)
+    own = f"gossip={{algorithm: {tmp_path}/own.py:Choco, averaging_rate: auto}}"
+    with pytest.raises(ScenarioError, match=r"averaging_rate is auto; .* has none: remove it"):
+        find_rate(scenario(own))
+
+
 def test_gossip_that_no_rate_can_save_is_refused():
     """Unbiased QSGD of large tensors adds more noise than it sends: no contraction.
 

@@ -17,9 +17,11 @@ import torch
 
 from edgesim.assembly.free_clocks import EndOfRound, clocks_of
 from edgesim.assembly.gossip import make_algorithm, with_rate
+from edgesim.assembly.parts.own_calls import is_own
 from edgesim.assembly.rate_search.search_fleet import SearchFleet
 from edgesim.assembly.studied_scenario import StudiedScenario
-from edgesim.gossip.algorithm import Algorithm, GossipState, OutEdge, Share
+from edgesim.gossip.algorithm import Algorithm, GossipState, OutEdge, Place, Share
+from edgesim.gossip.optional_members import starting_state
 from edgesim.hardware.free_clock import MessageKey
 from edgesim.learning.parameters import ParameterLayout
 from edgesim.streams import StreamPurpose, stream, torch_seed
@@ -63,8 +65,8 @@ class Trials:
         generator.manual_seed(torch_seed(studied.scenario.seed, StreamPurpose.AVERAGING_RATE))
         n = fleet.schedule.num_devices
         # The vectors have a common part, as models have; compressed gossip must transmit it first.
-        common_D = torch.randn(layout.numel, generator=generator)
-        self._start_ND = common_D + torch.randn(n, layout.numel, generator=generator)
+        self._common_D = torch.randn(layout.numel, generator=generator)
+        self._start_ND = self._common_D + torch.randn(n, layout.numel, generator=generator)
         mean_D = self._start_ND.double().mean(0)
         squares = (self._start_ND.double() - mean_D).square().sum(1)
         self._start_distance = sqrt(squares.mean())
@@ -110,7 +112,9 @@ class Trials:
         """Distances after each round of gossip at a rate."""
         scenario, schedule = self._studied.scenario, self._fleet.schedule
         algorithm = make_algorithm(with_rate(scenario, rate), self._layout, schedule)
-        gossip = _Gossip(algorithm, schedule, self._start_ND, scenario.seed)
+        # A run begins with equal models, and an own algorithm may rely on that.
+        common_D = self._common_D if is_own(scenario.gossip.algorithm) else None
+        gossip = _Gossip(algorithm, schedule, self._start_ND, common_D, scenario.seed)
         by_clocks = scenario.fleet.rules.goes_by_clock
         rounds = gossip.by_clocks(self._free_rounds()) if by_clocks else gossip.in_step()
         for _ in islice(rounds, self.num_rounds):
@@ -125,13 +129,22 @@ class Trials:
 
 
 class _Gossip:
-    """Gossip states of a fleet, and the operations that change them."""
+    """Gossip states of a fleet, and the operations that change them.
+
+    Args:
+        algorithm: of all devices.
+        schedule: of their graphs.
+        start_ND: the models from which they gossip, a row for each.
+        common_D: the model that a device's state is made with; None: its own of `start_ND`.
+        seed: of the compressor's random numbers.
+    """
 
     def __init__(
         self,
         algorithm: Algorithm[Any],
         schedule: Schedule,
         start_ND: torch.Tensor,
+        common_D: torch.Tensor | None,
         seed: int,
     ) -> None:
         self._algorithm = algorithm
@@ -139,13 +152,14 @@ class _Gossip:
         self._mean_D = start_ND.double().mean(0)
         self._rng = stream(seed, StreamPurpose.AVERAGING_RATE)
         first = first_exchange(schedule)
-        self._states: list[GossipState] = [
-            algorithm.init(
-                start_ND[device].clone(),
-                weight_by_sender(schedule, device, first),
-            )
-            for device in range(schedule.num_devices)
-        ]
+        self._states: list[GossipState] = []
+        for device, start_D in enumerate(start_ND):
+            place = Place(index=device, num_devices=len(start_ND), num_samples=1)
+            x = (start_D if common_D is None else common_D).clone()
+            in_weights = weight_by_sender(schedule, device, first)
+            state: GossipState = starting_state(algorithm, x, in_weights, place)
+            state.x.copy_(start_D)
+            self._states.append(state)
 
     def distance(self) -> float:
         """Root of the mean squared distance of the z_i from x_bar."""

@@ -262,8 +262,11 @@ def _checked_shares(
     key = ALGORITHM
     shares = called(key, "send_", algorithm.send_, state, edges, rng)
     if not isinstance(shares, list | tuple) or not all(isinstance(s, Share) for s in shares):
+        given = shown(shares)
+        if isinstance(shares, list | tuple):
+            given = f"a list with {next(shown(s) for s in shares if not isinstance(s, Share))}"
         raise ScenarioError(
-            f"{key}: send_ gives {shown(shares)}; must be a list of Share, one for each out-edge"
+            f"{key}: send_ gives {given}; must be a list of Share, one for each out-edge"
         )
     for share in shares:
         expect(key, "the payload of a share", share.payload, Payload)
