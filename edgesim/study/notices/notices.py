@@ -29,6 +29,7 @@ from edgesim.study.notices.batteries import battery_notices
 from edgesim.study.notices.contacts import contact_notices
 from edgesim.study.notices.draining import draining_notices
 from edgesim.study.notices.influence import influence_notices
+from edgesim.study.notices.momentum import momentum_notices
 from edgesim.study.notices.ports import port_notices
 from edgesim.study.notices.unreached import absence_notices, clock_notices, evaluation_notices
 from topologies import only_passes_on
@@ -58,6 +59,7 @@ def notices(studied: StudiedScenario, num_rounds: int) -> list[str]:
         *port_notices(studied),
         *contact_notices(studied, num_rounds),
         *influence_notices(studied),
+        *momentum_notices(studied, num_rounds),
         *_mixing_notices(studied),
         *_dcd_notices(scenario),
         *taken_over_notices(scenario),
