@@ -22,6 +22,7 @@ from edgesim.study.tables.units import (
     joules,
     percent,
     plain,
+    share_used,
 )
 
 _KINDS: dict[LimitKind, str] = {
@@ -397,7 +398,7 @@ def _figures(change: Change) -> tuple[str, ...]:
         brief(needed, "MiB"),
         brief(max(training.sent_bytes), "MB"),
         brief(sum(training.energy_j), "J"),
-        percent(round(worst, 2)),
+        share_used(worst, 2),
     )
 
 
