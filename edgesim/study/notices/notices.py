@@ -30,6 +30,7 @@ from edgesim.study.notices.contacts import contact_notices
 from edgesim.study.notices.draining import draining_notices
 from edgesim.study.notices.influence import influence_notices
 from edgesim.study.notices.ports import port_notices
+from edgesim.study.notices.slips import slip_notices
 from edgesim.study.notices.unreached import absence_notices, clock_notices, evaluation_notices
 from topologies import only_passes_on
 
@@ -62,6 +63,7 @@ def notices(studied: StudiedScenario, num_rounds: int) -> list[str]:
         *_dcd_notices(scenario),
         *taken_over_notices(scenario),
         *untimed_notices(studied),
+        *slip_notices(scenario),
         *battery_notices(studied),
     ]
 
