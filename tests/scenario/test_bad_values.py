@@ -161,15 +161,19 @@ def test_a_wrong_value_in_a_file_is_refused_in_one_line(
         ),
         (
             "fleet.profile=nrf52840",
-            "fleet.profile is nrf52840, which is no profile; see `edgesim list devices`, or "
-            "describe it under hardware.profiles (docs/own-device.md)",
+            (
+                "fleet.profile is nrf52840, which is no profile; see `edgesim list devices`, or "
+                "describe it under hardware.profiles (docs/own-device.md)"
+            ),
         ),
         (
             "data.source=readings.csv",
-            "data.source is the text 'readings.csv'; must be one of digits, cifar10, cifar100, "
-            "fashion_mnist, imagenette, image_folder, parquet, ag_news, sent_len, femnist, "
-            "shakespeare, or package.module:Name or ./file.py:Name; files of your own are read by "
-            "a class or function (docs/own-dataset.md)",
+            (
+                "data.source is the text 'readings.csv'; must be one of digits, cifar10, "
+                "cifar100, fashion_mnist, imagenette, image_folder, parquet, ag_news, sent_len, "
+                "femnist, shakespeare, or package.module:Name or ./file.py:Name; files of your "
+                "own are read by a class or function (docs/own-dataset.md)"
+            ),
         ),
         (
             "fleet.profile=raspbery-pi-4",
