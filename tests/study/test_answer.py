@@ -399,7 +399,8 @@ def test_six_named_boards(of_six_boards):
     assert sentences["batteries"].startswith("END EARLY: garden after ")
     assert "garden -> shed" in sentences["limits"]
     assert "for hall" in sentences["waiting"]
-    assert "slowest step: cellar, garden, shed" in sentences["waiting"]
+    assert "slowest step: cellar, garden, shed, at least " in sentences["waiting"]
+    assert "tightest on cellar, garden, shed: 2.53 MiB of 325 MiB" in sentences["memory"]
     assert "device " not in "".join(sentences.values()).replace("a device in all", "")
     goal = of_six_boards.advice.goal
     assert goal == "batteries"
