@@ -12,6 +12,7 @@ from edgesim.api.scenarios import ScenarioLike, errors_named, name_of, read_scen
 from edgesim.assembly.budget import check_memory
 from edgesim.assembly.build import choose_compute
 from edgesim.assembly.gossip import averaging_rate, is_of_nodes, sites_of
+from edgesim.assembly.partitions import owner_column
 from edgesim.assembly.parts.own_imports import check_imports
 from edgesim.assembly.preparation import prepare
 from edgesim.assembly.prepared_run import PreparedRun
@@ -174,6 +175,7 @@ def prepared_table(prepared: PreparedRun) -> Table:
         *_arithmetic_rows(scenario),
         *([("begins with", f"values of {place}")] if (place := scenario.model.start_from) else []),
         ("samples per device", f"{min(sizes):,} to {max(sizes):,}"),
+        *_owner_rows(prepared),
         ("test samples", f"{prepared.num_test_samples:,}"),
         *_held_out_rows(prepared),
         ("rounds", f"{training.num_rounds:,} ({training.rounds_per_epoch} per epoch)"),
@@ -215,6 +217,18 @@ def _evaluation_rows(prepared: PreparedRun) -> list[tuple[str, str]]:
     seen, noun = (times * most + 1) * prepared.num_test_samples, prepared.dataset.noun
     once_more = f", and once more after {rounds:,} rounds of gossip" if rounds else ""
     return [*rows, (f"  {when}", f"also of {which}{once_more}: {seen:,} {noun}")]
+
+
+def _owner_rows(prepared: PreparedRun) -> list[tuple[str, str]]:
+    """A row that says which device has whose samples, where they are dealt by owner."""
+    scenario, section = prepared.scenario, prepared.scenario.data.partition
+    if not isinstance(section, OwnerPartition):
+        return []
+    from edgesim.data.natural import how_dealt  # loads pyarrow
+
+    owners = owner_column(scenario.data, prepared.dataset, section.column, "train")
+    used = owners[np.concatenate(prepared.indices)]
+    return [("  owners", how_dealt(used, scenario.fleet.num_devices, scenario.fleet.names))]
 
 
 def _held_out_rows(prepared: PreparedRun) -> list[tuple[str, str]]:

@@ -56,12 +56,24 @@ _LINK_KEYS = ("bandwidth_mbps", "latency_ms", "jitter_ms", "loss")
 
 def device_profiles(scenario: Scenario) -> tuple[DeviceProfile, ...]:
     """Profile of each device, with overrides; empty if the scenario names none."""
-    own = {section.name: _own_profile(section) for section in scenario.hardware.profiles}
     profiles: list[DeviceProfile] = []
     for group in scenario.fleet.groups:
-        base = own[group.profile] if group.profile in own else PROFILES[group.profile].profile
+        base = named_profile(scenario, group.profile)
         profiles += [_with_figures(base, group)] * group.count
     return tuple(profiles)
+
+
+def named_profile(scenario: Scenario, name: str) -> DeviceProfile:
+    """A profile of the scenario's own or of the catalog, without what devices change of it."""
+    own = (_own_profile(section) for section in scenario.hardware.profiles if section.name == name)
+    return next(own, None) or PROFILES[name].profile
+
+
+def figure(profile: DeviceProfile, key: str) -> float | None:
+    """A figure of a profile in the unit of a scenario's key; None where the profile has none."""
+    name, per_unit = _FIGURES[key]
+    value = getattr(profile, name)
+    return None if value is None else value / per_unit
 
 
 def device_hardware(scenario: Scenario, schedule: Schedule) -> tuple[Hardware, ...]:

@@ -5,7 +5,7 @@ Shape suffix: N samples. An input is a row of any shape; a target is a class, a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeAlias
 
@@ -208,8 +208,9 @@ def _pair(name: str, split: str, made: object) -> tuple[NDArray[Any], NDArray[An
     pair = getattr(made, split, None)
     if not isinstance(pair, tuple | list) or len(pair) != 2:
         raise DataError(f"{name}: {split} must be a pair of arrays: inputs and targets")
-    inputs, labels = (np.asarray(array) for array in pair)
     where = f"{name}: {split}"
+    inputs = _array(f"{where}, inputs", pair[0])
+    labels = _array(f"{where}, targets", pair[1])
     if not inputs.ndim or not labels.ndim or len(inputs) != len(labels) or not len(labels):
         raise DataError(
             f"{where} has inputs of shape {inputs.shape} and targets of shape {labels.shape}; "
@@ -231,6 +232,26 @@ def _pair(name: str, split: str, made: object) -> tuple[NDArray[Any], NDArray[An
         _numbers(f"{where}, inputs", inputs, 'x.astype("float32")'),
         _numbers(f"{where}, targets", labels, as_numbers),
     )
+
+
+def _array(where: str, rows: Iterable[object]) -> NDArray[Any]:
+    """Rows as an array; refuses windows, sentences or images of unlike lengths."""
+    try:
+        array = np.asarray(rows)
+    except ValueError as error:
+        if "inhomogeneous" not in str(error):
+            raise
+        raise _unlike_shapes(where, rows) from error
+    if array.dtype == object and len({np.shape(row) for row in array}) > 1:
+        raise _unlike_shapes(where, rows)
+    return array
+
+
+def _unlike_shapes(where: str, rows: Iterable[object]) -> DataError:
+    shapes = list(dict.fromkeys(row.shape for row in rows if isinstance(row, np.ndarray)))
+    told = f", as {shapes[0]} and {shapes[1]}" if len(shapes) > 1 else ""
+    remedy = "cut, pad or resample them to one length"
+    return DataError(f"{where}: samples have unlike shapes{told}; {remedy}")
 
 
 def _numbers(where: str, array: NDArray[Any], remedy: str) -> NDArray[Any]:

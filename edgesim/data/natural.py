@@ -62,6 +62,24 @@ def by_owner(
     return [np.flatnonzero(device == number) for number in range(num_devices)]
 
 
+def how_dealt(owners: NDArray[Any], num_devices: int, device_names: Sequence[str] = ()) -> str:
+    """How many owners there are, and which device has the samples of which, in words.
+
+    Args:
+        owners: of each sample, as `by_owner` takes them.
+        num_devices: at most as many as there are owners.
+        device_names: by number; empty if devices have only numbers.
+    """
+    names = np.unique(_plain_names(owners))
+    if have_names_of(device_names, owners):
+        return f"{len(names):,}, each on the device of its name"
+    labels = (device_label(n % num_devices, device_names) for n in range(2))
+    first = [f"{name} on {label}" for name, label in zip(names, labels, strict=False)]
+    more = ", ..." if len(names) > len(first) else ""
+    turns = " in turn" if len(names) > num_devices else ""
+    return f"{len(names):,}{turns}, in the order of their names: {', '.join(first)}{more}"
+
+
 def plain_name(name: object) -> str:
     """A name of a device or an owner in the form in which names are compared."""
     return normalize("NFC", str(name))
@@ -99,7 +117,8 @@ def _check_names(devices: Collection[str], owners: Collection[str]) -> None:
     if missing := next(iter(sorted(set(devices) - set(owners))), None):
         raise PartitionError(
             f"{_COLUMN}: other devices are named like owners, but no sample is of {missing!r}; add "
-            "samples of it; or name no device like an owner: then owners are dealt out in turn"
+            "samples of it, since each device trains, a gateway too; or name no device like an "
+            "owner: then owners are dealt out in turn"
         )
     if surplus := next(iter(sorted(set(owners) - set(devices))), None):
         raise PartitionError(

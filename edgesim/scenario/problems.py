@@ -27,6 +27,11 @@ _LEAST_GUESSED = 4  # letters of a value; gpu is not like cpu
 _MOST_PLACES = 3  # of a key that is given without its section
 _UNITS = ("s", "ms", "mbps", "mib", "w", "wh", "bytes", "gmacs_per_s", "gbytes_per_s")
 
+# What else may be meant by a name that is not in a key's catalog.
+_OTHERWISE = {
+    ("data", "source"): "files of your own are read by a class or function (docs/own-dataset.md)"
+}
+
 # Whole numbers of up to 40 digits, most of them left of the point.
 _FRACTION_OR_EXPONENT = re.compile(r"[-+]?\d{1,20}(\.\d{0,20})?([eE][-+]?\d{1,2})?")
 _EXPONENT_NUMBER = re.compile(r"([-+]?)(\d*)\.?(\d*)[eE]([-+]?)(\d+)")
@@ -179,6 +184,8 @@ def _wrong_value(
     if len(value) >= _LEAST_GUESSED and (guesses := nearest(value, names or slot.names)):
         meant = f"{{{slot.discriminator}: {guesses[0]}}}" if slot.discriminator else guesses[0]
         problem += f"; did you mean {meant}?"
+    elif key in _OTHERWISE:
+        problem += f"; {_OTHERWISE[key]}"
     return _Problem(key, problem)
 
 

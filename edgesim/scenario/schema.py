@@ -185,7 +185,7 @@ class Scenario(Section):
                 said = "one of your own profiles; it can only be one of `edgesim list devices`"
                 raise ContradictionError(key, f"is {name}, {said}")
             if name is not None and name not in allowed:
-                remedy = did_you_mean(name, allowed, "see `edgesim list devices`")
+                remedy = did_you_mean(name, allowed, _board_for(name, key))
                 kind = "profile of `edgesim list devices`" if allowed is PROFILES else "profile"
                 raise ContradictionError(key, f"is {name}, which is no {kind}; {remedy}")
         return self
@@ -242,3 +242,13 @@ class Scenario(Section):
                 f"is {samples}; must be at least fleet.devices, {self.fleet.num_devices}",
             )
         return self
+
+
+def _board_for(name: str, key: str) -> str:
+    """What to write for a name that is like no name of a profile: `stm32` describes one."""
+    described = {known: one.profile.description.lower() for known, one in PROFILES.items()}
+    meant = (known for known, words in described.items() if name.lower() in words)
+    if (board := next(meant, None)) is not None:
+        return f"did you mean {board}?"
+    own = ", or describe it under hardware.profiles (docs/own-device.md)"
+    return f"see `edgesim list devices`{'' if key.endswith('based_on') else own}"

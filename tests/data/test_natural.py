@@ -78,6 +78,20 @@ def test_owners_are_the_same_however_unicode_composes_them(kind):
     assert [list(part) for part in held_out] == [[], [0]]
 
 
+@pytest.mark.parametrize(
+    ("num_devices", "names", "said"),
+    [
+        (3, (), "3, in the order of their names: a on device 0, b on device 1, ..."),
+        (2, (), "3 in turn, in the order of their names: a on device 0, b on device 1, ..."),
+        (1, (), "3 in turn, in the order of their names: a on device 0, b on device 0, ..."),
+        (3, ("c", "a", "b"), "3, each on the device of its name"),
+    ],
+)
+def test_words_say_which_device_has_which_owner(num_devices, names, said):
+    owners = np.array(["b", "a", "c", "a"])
+    assert natural.how_dealt(owners, num_devices, names) == said
+
+
 def test_names_that_no_owner_has_leave_the_order_of_owners():
     assert [list(part) for part in by_owner(COLUMNS["text"], 3, ["z", "y", "x"])] == [
         [1],
@@ -90,6 +104,7 @@ def test_names_that_no_owner_has_leave_the_order_of_owners():
     ("names", "said"),
     [
         (["c", "b", "x"], "are named like owners, but no sample is of 'x'; add samples of it"),
+        (["c", "b", "x"], "each device trains, a gateway too"),
         (["c", "b"], "have the names of devices, but no device is named 'a'; add it"),
     ],
 )

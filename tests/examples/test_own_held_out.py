@@ -82,7 +82,10 @@ def test_tables_and_summary_say_it(run):
     rows = dict(result_table(summary, "x").rows)
     assert rows["  averaged model, mean"] == f"{summary['consensus_own_accuracy']:.4f}"
     assert rows["  each its own model"].startswith(f"{of_devices.min():.4f} to ")
-    assert ("  own of a device", "12 to 12") in prepared_table(prepared()).rows
+    rows = prepared_table(prepared()).rows
+    assert ("  own of a device", "12 to 12") in rows
+    dealt = "6, in the order of their names: sensor-0 on device 0, sensor-1 on device 1, ..."
+    assert ("  owners", dealt) in rows
 
 
 def test_they_change_no_other_figure(tmp_path):

@@ -169,6 +169,26 @@ def test_a_wrong_value_in_a_file_is_refused_in_one_line(
         ("gosip.averaging_rate=1", "gosip is an unknown key; did you mean gossip?"),
         ("fleet.recovery=3", "fleet.recovery is an unknown key; known: devices, profile, "),
         (
+            "fleet.profile=stm32",
+            "fleet.profile is stm32, which is no profile; did you mean arduino-portenta-h7?",
+        ),
+        (
+            "fleet.profile=nrf52840",
+            (
+                "fleet.profile is nrf52840, which is no profile; see `edgesim list devices`, or "
+                "describe it under hardware.profiles (docs/own-device.md)"
+            ),
+        ),
+        (
+            "data.source=readings.csv",
+            (
+                "data.source is the text 'readings.csv'; must be one of digits, cifar10, "
+                "cifar100, fashion_mnist, imagenette, image_folder, parquet, ag_news, sent_len, "
+                "femnist, shakespeare, or package.module:Name or ./file.py:Name; files of your "
+                "own are read by a class or function (docs/own-dataset.md)"
+            ),
+        ),
+        (
             "fleet.profile=raspbery-pi-4",
             "fleet.profile is raspbery-pi-4, which is no profile; did you mean raspberry-pi-4b or",
         ),

@@ -370,7 +370,18 @@ def test_how_long_a_battery_lasts_is_said_of_sleepers_too(tmp_path, rounds, is_s
     battery = "fleet.devices=[{profile: raspberry-pi-4b, count: 4, battery_wh: 7}]"
     length = f"training={{rounds: {rounds}, optimizer: {{lr: 0.05}}}}"
     answer = answered(tmp_path, battery, cycle, length)
-    assert ("when full it lasts" in said(answer)["batteries"]) == is_said
+    assert ("a full one pays for" in said(answer)["batteries"]) == is_said
+
+
+def test_a_battery_that_is_hardly_used_is_not_said_to_be_untouched(tmp_path):
+    """0 % is no answer to what a training takes from a battery."""
+    battery = "fleet.devices=[{profile: raspberry-pi-4b, count: 4, battery_wh: 10000}]"
+    answer = answered(tmp_path, battery)
+    assert all(0 < life.used < 5e-4 for life in answer.training.lives)
+    text = said(answer)["batteries"]
+    assert "needs <0.1 % of 10 kWh" in text
+    assert f"; a full one pays for {answer.training.lives[3].rounds:,} such rounds, " in text
+    assert all(row[-1] == "<1 %" for row in change_table(answer).rows)
 
 
 @pytest.mark.parametrize(("epochs", "is_short"), [(1, True), (100_000, False)])
@@ -388,7 +399,8 @@ def test_six_named_boards(of_six_boards):
     assert sentences["batteries"].startswith("END EARLY: garden after ")
     assert "garden -> shed" in sentences["limits"]
     assert "for hall" in sentences["waiting"]
-    assert "slowest step: cellar, garden, shed" in sentences["waiting"]
+    assert "slowest step: cellar, garden, shed, at least " in sentences["waiting"]
+    assert "tightest on cellar, garden, shed: 2.53 MiB of 325 MiB" in sentences["memory"]
     assert "device " not in "".join(sentences.values()).replace("a device in all", "")
     goal = of_six_boards.advice.goal
     assert goal == "batteries"

@@ -31,6 +31,7 @@ from edgesim.study.notices.draining import draining_notices
 from edgesim.study.notices.influence import influence_notices
 from edgesim.study.notices.momentum import momentum_notices
 from edgesim.study.notices.ports import port_notices
+from edgesim.study.notices.slips import slip_notices
 from edgesim.study.notices.unreached import absence_notices, clock_notices, evaluation_notices
 from topologies import only_passes_on
 
@@ -64,6 +65,7 @@ def notices(studied: StudiedScenario, num_rounds: int) -> list[str]:
         *_dcd_notices(scenario),
         *taken_over_notices(scenario),
         *untimed_notices(studied),
+        *slip_notices(scenario),
         *battery_notices(studied),
     ]
 

@@ -22,6 +22,7 @@ from edgesim.study.tables.units import (
     joules,
     percent,
     plain,
+    share_used,
 )
 
 _KINDS: dict[LimitKind, str] = {
@@ -173,7 +174,7 @@ def _memory(answer: Answer) -> str:
     if len(needs) == 1:
         return f"fits: {needed} of {there}, {free} stay free on each {scarcest.profile}"
     who = names.some(scarcest.devices, _MOST_NAMES)
-    return f"fits all; least stays free on {who}: {free} of {there}"
+    return f"fits all; tightest on {who}: {needed} of {there}"
 
 
 def _memory_without_profile(need: Need) -> str:
@@ -252,11 +253,10 @@ def _part(answer: Answer, kind: LimitKind) -> str:
     assert state is not None, "asked of fleets with clocks"
     own = [limit for limit in state.limits if limit.kind == kind]
     if kind == "computing":
-        time = answer.costs.devices[own[0].device].time
-        assert time is not None, "devices of the path have clocks"
-        if not time.is_by_layers:  # peak rates are a bound
-            text = f"{_KINDS[kind]} at least {brief(answer.by_kind[kind], 's')}"
-        return f"{text} ({time.limit})"
+        device = answer.costs.devices[own[0].device]
+        assert device.time is not None, "devices of the path have clocks"
+        seconds = brief(answer.by_kind[kind], "s")
+        return f"{_KINDS[kind]} {_bound(device)}{seconds} ({device.time.limit})"
     if kind == "sleep":
         return text + _of_few_cycles(answer)
     if kind == "trace":
@@ -303,7 +303,7 @@ def _waiting(answer: Answer) -> str:
     if len(slowest) < len(devices):
         ratio = f"{_step_s(slow) / _step_s(fast):.3g} times {names.one(fast.device)}'s"
         who = names.some(slowest, _MOST_NAMES)
-        slowness = f"; slowest step: {who}, {brief(_step_s(slow), 's')}, {ratio}"
+        slowness = f"; slowest step: {who}, {_bound(slow)}{brief(_step_s(slow), 's')}, {ratio}"
     if state.is_free:
         return f"{_last_wait(answer)}{slowness}"
     shares = [cycle.waiting for cycle in state.devices]
@@ -339,6 +339,12 @@ def _channel(answer: Answer) -> str:
     if state is None or channel_s is None or channel_s < _ALIKE * state.period_s:
         return ""
     return f"{brief(channel_s, 's')} of messages a round, if all radios share one"
+
+
+def _bound(device: DeviceCosts) -> str:
+    """What stands before a time of computing: peak rates are a bound, measured times are none."""
+    assert device.time is not None, "asked of fleets with clocks"
+    return "" if device.time.is_by_layers else "at least "
 
 
 def _step_s(device: DeviceCosts) -> float:
@@ -397,7 +403,7 @@ def _figures(change: Change) -> tuple[str, ...]:
         brief(needed, "MiB"),
         brief(max(training.sent_bytes), "MB"),
         brief(sum(training.energy_j), "J"),
-        percent(round(worst, 2)),
+        share_used(worst, 2),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from edgesim.study.answer import Answer
 from edgesim.study.rounds.steady_state import SLEEPS
 from edgesim.study.tables.kinds import Names
-from edgesim.study.tables.units import brief, least_watt_hours, percent, watt_hours
+from edgesim.study.tables.units import brief, least_watt_hours, share_used, watt_hours
 
 _MOST_NAMES = 3
 
@@ -19,11 +19,12 @@ def batteries_text(answer: Answer) -> str:
     if not early:
         worst = max(lives, key=lambda life: life.used)
         rest = "" if len(lives) == 1 else f", the most of {len(lives):,}"
-        goes_on = f"; when full it lasts {brief(worst.seconds, 's')}"
+        lasts = f"{brief(worst.seconds, 's')} without a pause"
+        goes_on = f"; a full one pays for {worst.rounds:,} such rounds, {lasts}"
         if not _is_typical(answer):
             goes_on = ""  # later rounds may have more sleep or less
         return (
-            f"last to the end; {names.one(worst.device)} needs {percent(round(worst.used, 3))} of "
+            f"last to the end; {names.one(worst.device)} needs {share_used(worst.used, 3)} of "
             f"{watt_hours(worst.battery_j)}{_reserve(answer)}{rest}{goes_on}"
         )
     first = early[0]

@@ -81,6 +81,14 @@ def percent(share: float) -> str:
     return f"{number:.3g} %" if number < 1000 else f"{number:,.0f} %"
 
 
+def share_used(share: float, decimals: int) -> str:
+    """A share of a battery, rounded; one that is too small for its decimals is not called 0."""
+    least = 10.0**-decimals
+    if 0 < share < least / 2:
+        return f"<{percent(least)}"
+    return percent(round(share, decimals))
+
+
 def plain(value: float) -> str:
     """A number with at most four digits, without trailing zeros."""
     return f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
