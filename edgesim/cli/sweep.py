@@ -125,10 +125,8 @@ def sweep_table(results: SweepResults) -> Table:
     keys = [key for key in results.keys if key in found.columns]
     figures = [name for name in _FIGURES if name in found.columns and found[name].notna().any()]
     rows = []
-    records = found.to_dict("records")
-    shown = {key: settings_in_table([row[key] for row in records], key) for key in keys}
-    for place, row in enumerate(records):
-        cells = ["null" if row[key] is None else shown[key][place] for key in keys]
+    for row in found.to_dict("records"):
+        cells = ["null" if row[key] is None else str(row[key]) for key in keys]
         for name in figures:
             mean, deviation, form = row[name], row[f"{name}_std"], _FIGURES[name]
             spread = "" if deviation != deviation else f" +- {form(deviation)}"

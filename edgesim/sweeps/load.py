@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from edgesim.errors import did_you_mean
 from edgesim.results.load import UnfinishedRunWarning, load_run
 from edgesim.results.run import Run
+from edgesim.scenario.cell_names import settings_in_table
 from edgesim.scenario.plain import in_yaml, value_of
 from edgesim.storage.store import Store
 from edgesim.sweeps.directory import NOT_FINISHED, is_finished, read_failures, read_plan
@@ -46,7 +47,8 @@ class SweepResults:
         place: path or URI of the sweep's folder.
         name: of the scenario that the cells vary.
         keys: in which cells differ; they are columns of `evaluations`. Where an entry of a list
-            lacks a key, its cells have the value of the scenario.
+            lacks a key, its cells have the value of the scenario. Own files are without folders
+            that tell no two apart.
         evaluations: a row for each cell and evaluation of its averaged model: `cell`, its name; the
             keys; the columns of `Run.evaluations`; and `device_accuracy_mean`, the mean of the
             devices' own models in the same evaluation, null where none was evaluated.
@@ -168,6 +170,7 @@ def load_sweep(place: str | Path) -> SweepResults:
     plan, failures = read_plan(store), read_failures(store)
     keys, tables, missing, told = tuple(plan["keys"]), [], {}, {}
     contents, environments, rounds = Contents(), {}, []
+    every = _settings_of_all(plan["cells"], keys)
     for name, cell in plan["cells"].items():
         if not is_finished(store, name):
             missing[name] = failures.get(name, NOT_FINISHED)
@@ -178,7 +181,7 @@ def load_sweep(place: str | Path) -> SweepResults:
         run = load_run(f"{store.url}/{name}")
         if of_cell := run.summary.get("warnings"):
             told[name] = tuple(of_cell)
-        rows, settings = _with_devices(run), settings_of(cell["settings"], cell["scenario"], keys)
+        rows, settings = _with_devices(run), every[name]
         if rounds_follow(run.scenario):
             row = tuple(value for key, value in settings.items() if key != SEED)
             rounds.append((row, _planned_rounds(run)))
@@ -217,6 +220,21 @@ def _with_devices(run: Run) -> pd.DataFrame:
     place = list(consensus.columns).index("accuracy") + 1
     consensus.insert(place, DEVICE_ACCURACY, means.to_numpy())
     return consensus
+
+
+def _settings_of_all(
+    cells: Mapping[str, Mapping[str, Any]], keys: Sequence[str]
+) -> dict[str, dict[str, Any]]:
+    """Values of all cells by key; own files without folders that tell no two apart."""
+    every = {
+        name: settings_of(cell["settings"], cell["scenario"], keys) for name, cell in cells.items()
+    }
+    for key in keys:
+        short = settings_in_table([found[key] for found in every.values()], key)
+        for found, text in zip(every.values(), short, strict=True):
+            if isinstance(found[key], str):
+                found[key] = text
+    return every
 
 
 def settings_of(

@@ -78,8 +78,9 @@ def test_files_of_one_name_are_told_apart_and_other_names_stay():
 
 
 def test_tables_name_own_files_without_their_folders(first):
-    table = sweep_table(edgesim.load_sweep(first / "out"))
-    column = "gossip.compressor.kind"
+    results, column = edgesim.load_sweep(first / "out"), "gossip.compressor.kind"
+    table = sweep_table(results)
+    assert {*results.evaluations[column]} == {"mine.py:Mine"}
     assert table.rows[0][list(table.columns).index(column)] == "mine.py:Mine"
     checked = check_sweep(first / "sweep.yaml", (), print)
     assert checked.rows[0][list(checked.columns).index(column)] == "mine.py:Mine"
