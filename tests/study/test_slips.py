@@ -13,9 +13,9 @@ def noticed(folder, keys):
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ("memory_mib: 512", "device 0: memory_mib is 512, and esp32-s3 has 8, 64 times as little"),
+        ("memory_mib: 512", "device 0: memory_mib is 512, and esp32-s3 has 8, a factor of 64"),
         ("active_power_w: 356", "active_power_w is 356, and esp32-s3 has 0.3561"),
-        ("fp32_gmacs_per_s: 0.00048", "is 0.00048, and esp32-s3 has 0.48, 1,000 times as much"),
+        ("fp32_gmacs_per_s: 0.00048", "is 0.00048, and esp32-s3 has 0.48, a factor of 1,000"),
         ("battery_wh: 3000", "battery_wh is 3,000, which is 3 kWh"),
     ],
 )

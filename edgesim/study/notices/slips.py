@@ -45,7 +45,6 @@ def _slips(scenario: Scenario, group: DeviceGroup) -> Iterator[str]:
         if value and of_profile and not 1 / _FAR < value / of_profile < _FAR:
             times = max(value / of_profile, of_profile / value)
             yield (
-                f"{key} is {value:,g}, and {group.profile} has {of_profile:,.4g}, {times:,.0f} "
-                f"times as {'little' if value > of_profile else 'much'}; is it in the unit of the "
-                "key?"
+                f"{key} is {value:,g}, and {group.profile} has {of_profile:,.4g}, a factor of "
+                f"{times:,.0f}; is it in the unit of the key?"
             )
