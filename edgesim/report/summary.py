@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
+from edgesim.assembly.equipment import device_profiles
 from edgesim.errors import count
 from edgesim.report.activity import ABSENT, ASLEEP, AWAY, away_name
 from edgesim.report.evaluated import ALL_SAMPLES, devices_evaluated, test_samples
@@ -133,12 +134,26 @@ def _traffic(run: ReportedRun, devices: Frame) -> Iterator[str]:
             f"{takes} the real fleet {duration(devices['virtual_time_s'].max())} and "
             f"{energy(spent.sum())}{_by_table(run)}{most}."
         )
+        if (on := _bounded_boards(run)) is not None:
+            yield (
+                f"At least that: times and energies of computing{on} are lower bounds, by rates "
+                "of processors and not by measured times of layers (docs/calibrate.md)."
+            )
 
 
 def _by_table(run: ReportedRun) -> str:
     """What energies are reckoned by, where it is not the boards' power."""
     table = run.settings["hardware"]["energy_table"]
     return "" if table == "profile" else f" (computing by the energies of operations of {table})"
+
+
+def _bounded_boards(run: ReportedRun) -> str | None:
+    """On which boards computing is a lower bound: empty for all of them, None if on none."""
+    profiles = {one.name: one for one in device_profiles(run.scenario)} if run.scenario else {}
+    bounds = [name for name, profile in profiles.items() if not profile.layer_times]
+    if not bounds:
+        return None
+    return "" if len(bounds) == len(profiles) else f" on {listed(bounds)}"
 
 
 def _pace(run: ReportedRun, devices: Frame) -> Iterator[str]:

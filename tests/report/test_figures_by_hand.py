@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pandas as pd
 from hand_made_runs import (
     evaluation,
@@ -18,6 +20,10 @@ from edgesim.report.ends import device_table
 from edgesim.report.evaluations import evaluations_of, extremes, quantile_bands
 from edgesim.report.summary import device_rows
 from edgesim.report.waiting import pace_setters, waits
+from edgesim.scenario import load_scenario
+from edgesim.scenario.shipped import shipped_scenarios
+
+QUICKSTART = shipped_scenarios()["quickstart"]
 
 
 def test_a_fleet_in_short():
@@ -40,6 +46,24 @@ def test_a_fleet_in_short():
             "-> 0 14.3 %) of the time."
         ),
     ]
+
+
+def test_times_by_rates_of_processors_are_called_lower_bounds():
+    """Of a profile with measured times of layers they are none."""
+    layers = "[{layer: sgd_update, call_us: 1.0}]"
+    mine = f"hardware.profiles=[{{name: mine, based_on: raspberry-pi-4b, layer_times: {layers}}}]"
+
+    def said(*boards):
+        devices = ", ".join(f"{{profile: {board}}}" for board in boards)
+        scenario = load_scenario(QUICKSTART, (mine, f"fleet.devices=[{devices}]"))
+        lines = short(replace(waiting_fleet(), scenario=scenario))
+        return [line for line in lines if line.startswith("At least that: ")]
+
+    (all_of_them,) = said(*["raspberry-pi-4b"] * 3)
+    assert "times and energies of computing are lower bounds" in all_of_them
+    (one,) = said("mine", "raspberry-pi-4b", "mine")
+    assert "computing on raspberry-pi-4b are lower bounds" in one
+    assert said("mine", "mine", "mine") == []
 
 
 def test_who_waited_for_whom_and_the_critical_path():
