@@ -24,7 +24,9 @@ def test_ports_that_many_send_to_at_their_full_rate_are_named():
     assert text.startswith(
         "network: device 0 receives up to 7 messages at once, at 7 times the rate"
     )
-    assert "half_duplex: true" in text
+    assert "device 1 receives" in text
+    assert "device 2" not in text
+    assert "; so do 6 more: times are too short; network.half_duplex: true" in text
 
 
 def test_one_server_is_named():

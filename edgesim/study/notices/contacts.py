@@ -74,8 +74,9 @@ def _late_rounds(
     causes = (kind for kind in seconds_by_kind(state.late_limits) if kind != "trace")
     # Without an event it slept on where its step ended.
     cause: LimitKind = next(causes, "sleep")
+    late = f"{late_s:,.4g}" if late_s < 1e4 else f"{late_s:,.0f}"
     said = (
-        f"topology: {which} end up to {late_s:,.4g} s after the {seconds:g} s of the contact trace "
+        f"topology: {which} end up to {late} s after the {seconds:g} s of the contact trace "
         f"that each stands for, so devices meet later than the trace says; {_REMEDIES[cause]}, "
         "or choose fleet.pace: free"
     )

@@ -5,9 +5,9 @@ from __future__ import annotations
 from edgesim.assembly.equipment import device_hardware
 from edgesim.assembly.neighbours import rounds_of_period
 from edgesim.assembly.studied_scenario import StudiedScenario
-from edgesim.study.notices.batteries import NAMED_NOTICES
 
 _MANY = 3  # messages in a round from which on a notice is due
+_NAMED = 2  # devices with their figures
 
 
 def port_notices(studied: StudiedScenario) -> list[str]:
@@ -36,8 +36,8 @@ def port_notices(studied: StudiedScenario) -> list[str]:
             )
     if not told:
         return []
-    more = len(told) - NAMED_NOTICES
-    first = "; ".join(told[:NAMED_NOTICES]) + (f"; so do {more:,} more" if more > 0 else "")
+    more = len(told) - _NAMED
+    first = "; ".join(told[:_NAMED]) + (f"; so do {more:,} more" if more > 0 else "")
     said = (
         f"network: {first}: times are too short; network.half_duplex: true has ports receive one "
         "message after the other, and send none meanwhile"
