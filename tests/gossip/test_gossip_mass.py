@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from thorough import each_once, examples
 
+from edgesim.compression.buckets import message_layout
 from edgesim.compression.compressors import QSGD, Identity, MinMaxUInt8, RandomK, SignScale, TopK
 from edgesim.compression.wire import decode
 from edgesim.gossip.choco import Choco
@@ -72,7 +73,7 @@ def test_mass_is_conserved_with_messages_in_flight(n, seed, compressor, kind):
 
 def carried(fleet, envelope):
     """Edge, and what the receiver will add: eta w h or eta w u h for CHOCO, else eta w content."""
-    message = decode(envelope, LAYOUT)
+    message = decode(envelope, message_layout(fleet.algorithm.compressor, LAYOUT))
     if fleet.algorithm.name == "choco":
         vector = fleet.states[message.sender].sent[message.receiver, None].numpy().copy()
     else:
