@@ -57,16 +57,17 @@ _LINK_KEYS = ("bandwidth_mbps", "latency_ms", "jitter_ms", "loss")
 def device_profiles(scenario: Scenario) -> tuple[DeviceProfile, ...]:
     """Profile of each device, with overrides; empty if the scenario names none."""
     profiles: list[DeviceProfile] = []
+    bases = named_profiles(scenario)
     for group in scenario.fleet.groups:
-        base = named_profile(scenario, group.profile)
-        profiles += [_with_figures(base, group)] * group.count
+        profiles += [_with_figures(bases[group.profile], group)] * group.count
     return tuple(profiles)
 
 
-def named_profile(scenario: Scenario, name: str) -> DeviceProfile:
-    """A profile of the scenario's own or of the catalog, without what devices change of it."""
-    own = (_own_profile(section) for section in scenario.hardware.profiles if section.name == name)
-    return next(own, None) or PROFILES[name].profile
+def named_profiles(scenario: Scenario) -> dict[str, DeviceProfile]:
+    """Profiles that devices name, by name, without what the devices change of them."""
+    own = {section.name: _own_profile(section) for section in scenario.hardware.profiles}
+    names = {group.profile for group in scenario.fleet.groups}
+    return {name: own[name] if name in own else PROFILES[name].profile for name in names}
 
 
 def figure(profile: DeviceProfile, key: str) -> float | None:

@@ -7,6 +7,7 @@ loads neither torch nor Ray. A test holds these names equal to the catalogs.
 
 from __future__ import annotations
 
+import re
 from math import ceil
 from typing import Annotated, Self
 
@@ -247,8 +248,9 @@ class Scenario(Section):
 def _board_for(name: str, key: str) -> str:
     """What to write for a name that is like no name of a profile: `stm32` describes one."""
     described = {known: one.profile.description.lower() for known, one in PROFILES.items()}
-    meant = (known for known, words in described.items() if name.lower() in words)
-    if (board := next(meant, None)) is not None:
+    begins_a_word = re.compile(rf"\b{re.escape(name.lower())}")
+    meant = (known for known, words in described.items() if begins_a_word.search(words))
+    if len(name) > 2 and (board := next(meant, None)) is not None:
         return f"did you mean {board}?"
     own = ", or describe it under hardware.profiles (docs/own-device.md)"
     return f"see `edgesim list devices`{'' if key.endswith('based_on') else own}"

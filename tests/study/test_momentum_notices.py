@@ -11,7 +11,11 @@ import pytest
 from edgesim.assembly.studied_scenario import studied_scenario
 from edgesim.learning.optimizers import QuasiGlobalMomentum
 from edgesim.scenario import load_scenario
-from edgesim.study.notices.momentum import growth_of_distance, momentum_notices
+from edgesim.study.notices.momentum import (
+    _rounded_down,
+    growth_of_distance,
+    momentum_notices,
+)
 
 QUICKSTART = Path(__file__).parents[2] / "scenarios" / "quickstart.yaml"
 QUASI_GLOBAL = "training.optimizer={lr: 0.1, momentum: 0.9, momentum_kind: quasi_global}"
@@ -70,6 +74,15 @@ def test_a_directed_ring_at_the_papers_rate_is_told_with_a_rate_that_helps():
     assert told(f"gossip.averaging_rate={helps}") == []
 
 
+@pytest.mark.parametrize("momentum", [0.9, 0.95])
+@pytest.mark.parametrize("devices", [8, 12, 20])
+def test_the_rate_that_is_told_helps(devices, momentum):
+    fleet = (f"fleet.devices={devices}", f"training.optimizer.momentum={momentum}")
+    (text,) = told("gossip.averaging_rate=0.05", *fleet)
+    helps = re.search(r"set gossip.averaging_rate to (\S+) or less", text)[1]
+    assert told(f"gossip.averaging_rate={float(helps):.9f}", *fleet, rounds=10**6) == []
+
+
 @pytest.mark.parametrize(
     "settings",
     [
@@ -83,6 +96,13 @@ def test_a_directed_ring_at_the_papers_rate_is_told_with_a_rate_that_helps():
 )
 def test_others_are_not(settings):
     assert told(*settings) == []
+
+
+@pytest.mark.parametrize(
+    ("rate", "digit"), [(0.0018, 0.001), (0.0055, 0.005), (0.009999, 0.009), (0.3, 0.3), (1.0, 1.0)]
+)
+def test_a_rate_is_never_rounded_up(rate, digit):
+    assert _rounded_down(rate) == digit
 
 
 def test_a_training_too_short_to_matter_is_not():

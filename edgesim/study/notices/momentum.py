@@ -65,7 +65,7 @@ def momentum_notices(studied: StudiedScenario, num_rounds: int) -> list[str]:
     while lower > _LOWEST_RATE and growth_of_distance(modes, lower, optimizer) > 1:
         lower *= _LOWER
     remedy = (
-        f"set gossip.averaging_rate to {float(f'{_LOWER * lower:.1g}'):g} or less, "
+        f"set gossip.averaging_rate to {_rounded_down(lower):g} or less, "
         if lower > _LOWEST_RATE and averaging_rate(scenario) is not None
         else ""
     )
@@ -96,6 +96,12 @@ def growth_of_distance(
     rows[:, 0, 0], rows[:, 0, 1] = kept, -kept * k
     rows[:, 1, 0], rows[:, 1, 1] = (1 - beta) * (1 - kept), beta + (1 - beta) * kept * k
     return float(np.abs(np.linalg.eigvals(rows)).max())
+
+
+def _rounded_down(rate: float) -> float:
+    """The largest number of one digit that is no larger."""
+    digits, exponent = f"{rate:.15e}".split("e")
+    return float(f"{digits[0]}e{exponent}")
 
 
 def _distances(W: NDArray[np.float64]) -> NDArray[np.complex128]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from edgesim.assembly.equipment import figure, named_profile
+from edgesim.assembly.equipment import figure, named_profiles
+from edgesim.hardware.profiles import DeviceProfile
 from edgesim.scenario.hardware import DeviceGroup, given
 from edgesim.scenario.schema import Scenario
 from edgesim.study.notices.batteries import NAMED_NOTICES
@@ -22,17 +23,16 @@ def slip_notices(scenario: Scenario) -> list[str]:
         scenario: its devices may have profiles.
     """
     found: dict[str, str] = {}  # the first device of each figure
-    device = 0
+    device, bases = 0, named_profiles(scenario)
     for group in scenario.fleet.groups:
-        for said in _slips(scenario, group):
+        for said in _slips(bases[group.profile], group):
             found.setdefault(said, scenario.fleet.label(device))
         device += group.count
     return [f"{label}: {said}" for said, label in found.items()][:NAMED_NOTICES]
 
 
-def _slips(scenario: Scenario, group: DeviceGroup) -> Iterator[str]:
+def _slips(base: DeviceProfile, group: DeviceGroup) -> Iterator[str]:
     """What is odd about the devices of an item."""
-    base = named_profile(scenario, group.profile)
     changed = given(group)
     battery = changed.pop("battery_wh", figure(base, "battery_wh"))
     if isinstance(battery, float | int) and battery >= _LARGE_WH:
