@@ -29,6 +29,7 @@ class StreamPurpose(IntEnum):
     AVERAGING_RATE = 12
     EVALUATED_DEVICES = 13
     FURTHER_GOSSIP = 14
+    VALIDATION = 15
 
 
 def seed_sequence(

@@ -176,7 +176,7 @@ def prepared_table(prepared: PreparedRun) -> Table:
         *([("begins with", f"values of {place}")] if (place := scenario.model.start_from) else []),
         ("samples per device", f"{min(sizes):,} to {max(sizes):,}"),
         *_owner_rows(prepared),
-        ("test samples", f"{prepared.num_test_samples:,}"),
+        (scenario.data.evaluated, f"{prepared.num_test_samples:,}"),
         *_held_out_rows(prepared),
         ("rounds", f"{training.num_rounds:,} ({training.rounds_per_epoch} per epoch)"),
         *_evaluation_rows(prepared),

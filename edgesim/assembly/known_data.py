@@ -11,6 +11,7 @@ from edgesim.data.errors import DataError
 from edgesim.data.images import Dataset
 from edgesim.data.shape import DataShape
 from edgesim.data.sources import SOURCES, open_dataset
+from edgesim.data.validation import hold_back, shape_without
 from edgesim.scenario.data import DataSection
 from edgesim.scenario.own_parts import OwnPart
 
@@ -18,9 +19,18 @@ from edgesim.scenario.own_parts import OwnPart
 def open_data(section: DataSection) -> Dataset | ArrayDataset:
     """The dataset of a scenario, from the catalog or an own part.
 
+    Its test samples are those for validation, if the scenario holds some back.
+
     Raises:
         ScenarioError, DataError: it can't be opened.
     """
+    dataset = _open(section)
+    held_back = section.validation_samples
+    return dataset if held_back is None else hold_back(dataset, held_back)
+
+
+def _open(section: DataSection) -> Dataset | ArrayDataset:
+    """Both splits, as they come."""
     if isinstance(section.source, OwnPart):
         return open_own_dataset(section)
     return open_dataset(
@@ -64,6 +74,8 @@ def data_shape(section: DataSection, dataset: Dataset | ArrayDataset | None = No
         known = DataShape.of(open_data(section) if dataset is None else dataset)
     else:
         known = source.published_shape
+        if (held_back := section.validation_samples) is not None:
+            known = shape_without(known, held_back)
     if source is not None and source.sizes_differ and side is None:
         raise DataError(
             f"data.image_size is missing: images of {section.source} differ in size; give 128"

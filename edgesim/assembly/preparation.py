@@ -109,7 +109,7 @@ def prepare(
     if start is not None:
         notices += notices_of_start(start, scenario.model, dataset.mean, dataset.std)
     if _is_classification(scenario):
-        notices += notices_of_classes(dataset)
+        notices += notices_of_classes(dataset, scenario.data.evaluated)
     check_length(scenario, schedule, training.num_rounds)
     if not goes_on:
         check_leaves(scenario.fleet, schedule, training.num_rounds)
@@ -317,13 +317,12 @@ def _smallest_batch(shard_sizes: Iterable[int], batch_size: int, num_rounds: int
 def _check_sizes(scenario: Scenario, dataset: Dataset | ArrayDataset) -> None:
     """Refuse more samples than exist and more devices than samples; before a graph is built."""
     num_train, num_test = len(dataset.train), len(dataset.test)
+    evaluated = scenario.data.evaluated
     limits = {
-        "data.train_samples": (scenario.data.train_samples, num_train, "training"),
-        "evaluation.samples": (scenario.evaluation.samples, num_test, "test"),
-        "fleet.devices": (scenario.fleet.num_devices, num_train, "training"),
+        "data.train_samples": (scenario.data.train_samples, num_train, "training samples"),
+        "evaluation.samples": (scenario.evaluation.samples, num_test, evaluated),
+        "fleet.devices": (scenario.fleet.num_devices, num_train, "training samples"),
     }
     for key, (wanted, there, kind) in limits.items():
         if wanted is not None and wanted > there:
-            raise ScenarioError(
-                f"{key} is {wanted}, but there are only {there} {kind} samples; lower it"
-            )
+            raise ScenarioError(f"{key} is {wanted}, but there are only {there} {kind}; lower it")

@@ -301,7 +301,8 @@ def export(
 ) -> None:
     """Write the trained model of a finished run to a file.
 
-    The model is evaluated once more, on the test samples of the run.
+    The model is evaluated once more, on the samples that the run was
+    evaluated on.
     """
     with uncollected():
         from edgesim.cli.export import write_model

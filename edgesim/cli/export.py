@@ -104,10 +104,11 @@ def _figures(run: Run, model: TrainedModel) -> tuple[list[tuple[str, str]], bool
     newest = evaluations.loc[evaluations.index[evaluations["model"] == "consensus"][-1] :]
     rows = newest[newest["device"] == model.device]
     found, is_same = [], True
+    where = f"on the {run.scenario.data.evaluated}"
     try:
         figures = model.evaluate().figures
     except (ScenarioError, DataError) as error:  # the data may be on another machine
-        return [("on the test samples", f"not evaluated: {error}")], True
+        return [(where, f"not evaluated: {error}")], True
     for name, value in figures.items():
         if value is None:
             continue
@@ -116,5 +117,5 @@ def _figures(run: Run, model: TrainedModel) -> tuple[list[tuple[str, str]], bool
             was = float(rows[name].iloc[0])
             in_run = f"; in the run's last evaluation {was:.4f}"
             is_same &= isclose(value, was, rel_tol=_CLOSE, abs_tol=_CLOSE)
-        found.append((f"{name} on the test samples", f"{value:.4f}{in_run}"))
+        found.append((f"{name} {where}", f"{value:.4f}{in_run}"))
     return found, is_same

@@ -10,10 +10,11 @@ import numpy as np
 
 from edgesim.report.departures import departure_notes
 from edgesim.report.errors import ReportError
+from edgesim.report.evaluated import test_samples
 from edgesim.report.figures.comparison import spread
 from edgesim.report.provenance import unlike_code
 from edgesim.report.reported_run import ReportedRun
-from edgesim.report.run_settings import published_samples, trained_alike
+from edgesim.report.run_settings import held_back_of, published_samples, trained_alike
 from edgesim.report.seeds import by_group, one_per_seed, repeated_seeds
 from edgesim.study.tables.table import Table
 
@@ -142,10 +143,11 @@ def _measured(run: ReportedRun) -> _Measured:
 def _samples(run: ReportedRun) -> tuple[str, str]:
     """How many samples a run was trained and tested on."""
     trained, tested = published_samples(run.settings) or (None, None)
-    return (
-        _of_all(run.settings["data"].get("train_samples"), trained),
-        _of_all(run.settings["evaluation"].get("samples"), tested),
-    )
+    used = run.settings["data"].get("train_samples")
+    if (held_back := held_back_of(run.settings)) is None:
+        return _of_all(used, trained), _of_all(run.settings["evaluation"].get("samples"), tested)
+    most = None if trained is None else trained - held_back
+    return _of_all(most if used is None else used, trained), test_samples(run)
 
 
 def _of_all(used: int | None, there: int | None) -> str:

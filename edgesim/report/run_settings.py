@@ -29,6 +29,12 @@ _PART = "name"  # a key that may hold an own part
 _NO_SETTINGS = ("name", "description", "seed")  # what says nothing of how a run was trained
 
 
+def held_back_of(settings: Mapping[str, Any]) -> int | None:
+    """Training samples that a run held back, and evaluated on in place of the test samples."""
+    held_back: int | None = (settings.get("data") or {}).get("validation_samples")
+    return held_back
+
+
 def published_samples(settings: Mapping[str, Any]) -> tuple[int, int | None] | None:
     """Training and test samples of a published dataset, None of another one."""
     source = SOURCES.get(str(value_of(settings, "data.source")))

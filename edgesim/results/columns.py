@@ -136,7 +136,8 @@ EVALUATIONS: tuple[Column, ...] = (
     Column(
         "accuracy",
         "float64",
-        "fraction of test samples classified correctly; null if the task has no accuracy",
+        "fraction of test samples, or validation samples, classified correctly; null if the task "
+        "has no accuracy",
     ),
     Column("loss", "float64", "mean loss on the test samples; for classes cross-entropy in nats"),
     Column(

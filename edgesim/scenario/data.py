@@ -121,6 +121,11 @@ class DataSection(Section):
     train_samples: Count | None = Field(
         default=None, description="use the first N of a seeded shuffle; null: all"
     )
+    validation_samples: Count | None = Field(
+        default=None,
+        description="hold back N training samples, the same ones for every seed, and evaluate on "
+        "them in place of the test samples; null: train on all, evaluate on the test samples",
+    )
     partition: Partition = Field(description="how the training samples are dealt to devices")
     batch_size: Count = Field(description="samples per device and round")
     augment: Literal["none", "flip", "crop_flip", "resized_crop_flip"] = Field(
@@ -130,14 +135,20 @@ class DataSection(Section):
         "are on middle squares of images of 8/7 of image_size, as the paper's of Imagenette",
     )
 
+    @property
+    def evaluated(self) -> str:
+        """What models are evaluated on: `test samples` or `validation samples`."""
+        return "test samples" if self.validation_samples is None else "validation samples"
+
     @model_validator(mode="after")
     def _a_file_deals_all_samples(self) -> Self:
-        if isinstance(self.partition, FilePartition) and self.train_samples is not None:
-            raise ContradictionError(
-                "train_samples",
-                "is set; must be null or absent for partition.kind: file, which says by itself "
-                "which samples are used",
-            )
+        for key in ("train_samples", "validation_samples"):
+            if isinstance(self.partition, FilePartition) and getattr(self, key) is not None:
+                raise ContradictionError(
+                    key,
+                    "is set; must be null or absent for partition.kind: file, which says by itself "
+                    "which samples are used",
+                )
         return self
 
     @model_validator(mode="after")

@@ -81,6 +81,7 @@ _EXAMPLES: dict[str, object] = {
     "probability": 0.3,
     "image_size": 32,
     "train_samples": 2000,
+    "validation_samples": 5000,
     "batch_size": 32,
     "skew": 0.8,
     "alpha": 0.5,

@@ -228,7 +228,9 @@ class EvaluationSection(Section):
         description=f"virtual seconds between evaluations, instead of every_epochs{_MOST}",
     )
     samples: Count | None = Field(
-        default=None, description="use the first N test samples of a fixed shuffle; null: all"
+        default=None,
+        description="use the first N test samples, or validation samples, of a fixed shuffle; "
+        "null: all",
     )
     own_samples: Natural | None = Field(
         default=None,

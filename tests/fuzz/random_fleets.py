@@ -98,6 +98,8 @@ def drawn(rng):
     if profiles and rng.random() < 0.6:
         document["network"] = _network(rng)
     document["gossip"] = _gossip(rng, algorithm)
+    if rng.random() < 0.15:
+        document["data"]["validation_samples"] = 60
     return document
 
 

@@ -254,6 +254,20 @@ def test_of_how_many_samples_an_evaluation_is(source, used, said):
     assert samples_of(run) == said
 
 
+@pytest.mark.parametrize(
+    ("source", "used", "said"),
+    [
+        ("cifar10", None, "5,000 validation samples"),
+        ("image_folder", None, "5,000 validation samples"),
+        ("cifar10", 5000, "5,000 validation samples"),
+        ("image_folder", 500, "500 of 5,000 validation samples"),
+    ],
+)
+def test_samples_held_back_for_validation_are_told(source, used, said):
+    data = {"source": source, "validation_samples": 5000}
+    assert samples_of(waiting_fleet(data=data, evaluation={"samples": used})) == said
+
+
 def several():
     """Three seeds of one fleet, the last of which is not finished, and another fleet."""
     found = []

@@ -82,8 +82,15 @@ def as_classes(labels: NDArray[Any]) -> str:
     return f"y{'.ravel()' if column else ''}{whole}"
 
 
-def notices_of_classes(dataset: Dataset | ArrayDataset) -> tuple[str, ...]:
-    """What classes of a dataset are easily overlooked: such as have no sample, or in one split."""
+def notices_of_classes(
+    dataset: Dataset | ArrayDataset, evaluated: str = "test samples"
+) -> tuple[str, ...]:
+    """What classes of a dataset are easily overlooked: such as have no sample, or in one split.
+
+    Args:
+        dataset: of the scenario.
+        evaluated: what its test samples are called.
+    """
     train, test = (np.unique(split.labels) for split in (dataset.train, dataset.test))
     least = int(min(train[0], test[0]))
     later = np.arange(least, dataset.num_classes)
@@ -107,13 +114,12 @@ def notices_of_classes(dataset: Dataset | ArrayDataset) -> tuple[str, ...]:
         )
     if len(unseen := np.setdiff1d(test, train)):
         found.append(
-            f"test samples have {_listed(dataset, unseen)}, which no training sample has; the "
+            f"{evaluated} have {_listed(dataset, unseen)}, which no training sample has; the "
             "model can't learn it"
         )
     if len(untested := np.setdiff1d(train, test)):
-        found.append(
-            f"no test sample has {_listed(dataset, untested)}; accuracies say nothing about it"
-        )
+        one = evaluated.removesuffix("s")
+        found.append(f"no {one} has {_listed(dataset, untested)}; accuracies say nothing about it")
     return tuple(f"{_KEY}: {said}" for said in found)
 
 

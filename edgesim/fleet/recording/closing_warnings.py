@@ -41,9 +41,10 @@ def chance_warning(consensus: Mapping[str, Any], prepared: PreparedRun) -> str |
     most_frequent = int(np.bincount(labels).max()) / len(labels)
     if accuracy > most_frequent or most_frequent == 1:
         return None
+    evaluated = prepared.scenario.data.evaluated
     return (
         "the averaged model is no better than a guess: it classifies "
-        f"{100 * accuracy:.4g} % of the test samples correctly, and whoever always names their "
+        f"{100 * accuracy:.4g} % of the {evaluated} correctly, and whoever always names their "
         f"most frequent class {100 * most_frequent:.4g} %; train longer, or with another "
         "learning rate"
     )

@@ -34,6 +34,7 @@ from edgesim.report.figures.figure import (
 )
 from edgesim.report.frames import Chart, Frame
 from edgesim.report.reported_run import CONSENSUS, ReportedRun
+from edgesim.report.run_settings import held_back_of
 from edgesim.report.seeds import in_means
 from edgesim.report.units import Axis, bytes_axis, energy_axis, listed, time_axis
 from edgesim.results.columns import GOSSIPED_PREFIX, OWN_PREFIX
@@ -87,9 +88,11 @@ def curve_figures(runs: Sequence[ReportedRun]) -> list[Figure]:
             continue
         caption = caption_of(measure)
         if "test samples" in caption and len(samples) > 1:
-            caption += f" Runs were evaluated on different numbers: {listed(samples)}."
+            caption += f" Runs were evaluated on different samples: {listed(samples)}."
         elif "test samples" in caption and samples[0] != ALL_SAMPLES:
             caption += f" Evaluated on {samples[0]}."
+            if held_back_of(evaluated[0].settings) is not None:
+                caption = caption.replace("test samples", "validation samples")
         if len({run.is_free for run in evaluated}) > 1:
             caption += (
                 " A round at free pace lasts as long as its device needs, so do not compare curves "
