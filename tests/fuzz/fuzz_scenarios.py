@@ -101,7 +101,7 @@ def cut(scenario, rng):
     document = scenario.model_dump(mode="json")
     training, evaluation, data = (document[key] for key in ("training", "evaluation", "data"))
     training |= {"epochs": None, "rounds": rng.choice((1, 2, 2, 3))}
-    evaluation["samples"] = min(evaluation["samples"] or 8, 8)
+    evaluation["samples"] = min(evaluation["samples"] or 8, data["validation_samples"] or 8, 8)
     most = 16 * scenario.fleet.num_devices  # where shards are unequal, each must get one sample
     data["train_samples"] = min(data["train_samples"] or most, most)
     if evaluation["every_virtual_s"] is not None:
