@@ -313,6 +313,10 @@ MODULES = Catalog(
             "edgesim.models.text.encoder:encoder",
             "Any encoder of the Hugging Face hub, with a new head for the classes",
         ),
+        "perceptron": Shipped(
+            "edgesim.models.perceptron:perceptron",
+            "Linear layers with ReLU between them, for tables and other vectors",
+        ),
     },
     "edgesim.models",
     frozenset({"input_shape", "num_classes"}),
@@ -367,6 +371,7 @@ ARRAYS = Catalog(
         "sent_len": Shipped("edgesim.data.text.sent_len:SentLen"),
         "femnist": Shipped("edgesim.data.leaf:femnist"),
         "shakespeare": Shipped("edgesim.data.leaf:shakespeare"),
+        "table": Shipped("edgesim.data.table:Table"),
     },
     "edgesim.datasets",
     frozenset({"path"}),

@@ -138,7 +138,7 @@ def _read_table(path: Path, num_classes: int | None) -> Texts:
         others = [
             name
             for name in names
-            if name not in (text, label) and _is_plain(schema.field(name).type)
+            if name not in (text, label) and may_name_owners(schema.field(name).type)
         ]
         table = file.read([name for name in (text, label, *others) if name is not None])
     for name in (text, label):
@@ -174,7 +174,7 @@ def _column(path: Path, schema: pa.Schema, names: Sequence[str], kind: str, fits
     )
 
 
-def _is_plain(kind: pa.DataType) -> bool:
+def may_name_owners(kind: pa.DataType) -> bool:
     """Whether values of a column may name owners: texts, numbers, times."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
