@@ -6,7 +6,10 @@ from collections.abc import Iterable, Sequence
 from math import ceil
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from edgesim.assembly.build import (
@@ -48,7 +51,7 @@ from edgesim.data.shape import DataShape
 from edgesim.errors import ScenarioError, with_notes
 from edgesim.gossip.optional_members import mixes_first
 from edgesim.learning.flat_model import FlatModel
-from edgesim.learning.tasks import Classification
+from edgesim.learning.tasks import Classification, Targets
 from edgesim.models.catalog import MODELS, check_model
 from edgesim.models.errors import ModelError
 from edgesim.models.kind import ModelSize
@@ -161,13 +164,24 @@ def _check_targets(scenario: Scenario, dataset: Dataset | ArrayDataset) -> None:
     wanted = check_task_targets(plain_task(scenario))
     labels = dataset.train.labels
     if wanted and (labels.dtype != wanted.dtype or labels.ndim not in wanted.dimensions):
-        written = as_classes(labels) if wanted == Classification.targets else ""
-        remedy = f"give {written}, or choose another task" if written else "choose another task"
         raise ScenarioError(
             f"training.task is {scenario.training.task}: a target must be {wanted.description}; "
-            f"those of {dataset.name} are {labels.dtype} of shape {labels.shape[1:]}: {remedy}, "
-            "or data.source"
+            f"those of {dataset.name} are {labels.dtype} of shape {labels.shape[1:]}: "
+            f"{_remedy_of_targets(scenario, labels, wanted)}, or data.source"
         )
+
+
+def _remedy_of_targets(scenario: Scenario, labels: NDArray[Any], wanted: Targets) -> str:
+    """What to write so that targets fit the task, or the task the targets."""
+    is_class, written = wanted == Classification.targets, ""
+    if is_class:
+        written = as_classes(labels)
+    elif wanted.dtype == "float32" and labels.dtype == np.int64:
+        is_table = str(scenario.data.source) == "table"
+        written = "data.options.target_is: quantities" if is_table else 'y.astype("float32")'
+    are_quantities = is_class and labels.dtype == np.float32
+    choice = f"choose {'training.task: regression' if are_quantities else 'another task'}"
+    return f"give {written}, or {choice}" if written else choice
 
 
 def _is_classification(scenario: Scenario) -> bool:

@@ -46,6 +46,15 @@ def test_a_quantity_is_a_regression(tmp_path):
     assert "mean_absolute_error" in run.summary["measures"]
 
 
+def test_a_target_that_does_not_fit_the_task_is_refused_with_what_would():
+    whole = "data.options={target: speed_rpm, features: [current_a]}"
+    with pytest.raises(ScenarioError, match=r"give data\.options\.target_is: quantities, or c"):
+        prepare(scenario(whole, "training.task=regression"))
+    fractions = "data.options={target: current_a, features: [speed_rpm]}"
+    with pytest.raises(ScenarioError, match=r"choose training\.task: regression, or data\.source"):
+        prepare(scenario(fractions))
+
+
 def test_its_costs_are_counted_without_a_run():
     costs = iteration_costs(scenario("fleet.profile=raspberry-pi-4b"))
     assert costs.studied.model.num_trainable == 131

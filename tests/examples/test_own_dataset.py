@@ -132,7 +132,10 @@ def test_a_file_that_deals_badly_is_refused(rows, said, tmp_path):
             "data.options={owner: 3}",
             "data.options.owner is no option of .*Readings; did you mean owners",
         ),
-        ("model={name: small_cnn}", "models of the catalog take images"),
+        (
+            "model={name: small_cnn}",
+            "this model takes images, and these inputs are float32 of",
+        ),
         ("data.image_size=8", "your own dataset brings its samples as they are"),
     ],
 )
@@ -194,12 +197,12 @@ def test_targets_for_testing_are_of_the_type_of_those_for_training(targets, said
 @pytest.mark.parametrize(
     ("change", "remedy"),
     [
-        ("targets = targets * 1.0", 'give y.astype("int64"), or choose another task'),
-        ("targets = np.eye(2)[targets]", "give y.argmax(1), or choose another task"),
+        ("targets = targets * 1.0", 'give y.astype("int64"), or choose training.task: regression'),
+        ("targets = np.eye(2)[targets]", "give y.argmax(1), or choose training.task: regression"),
         ("targets = np.eye(2, dtype=int)[targets]", "give y.argmax(1), or choose another task"),
         ("targets = targets[:, None]", "give y.ravel(), or choose another task"),
-        ("targets = targets[:, None] * 1.0", 'give y.ravel().astype("int64"), or choose another'),
-        ("targets = targets + 0.5", "choose another task, or data.source"),
+        ("targets = targets[:, None] * 1.0", 'give y.ravel().astype("int64"), or choose training'),
+        ("targets = targets + 0.5", "choose training.task: regression, or data.source"),
         ("targets = np.stack([targets, targets], 1)", "choose another task, or data.source"),
     ],
 )
