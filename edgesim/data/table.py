@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -25,6 +27,8 @@ EXPECTS = (
 )
 _MANY_CLASSES = 100  # whole numbers beyond are more likely quantities
 _CONSTANT = 1e-12  # deviation by the mean of a column that rounding alone makes differ
+_LARGEST_BLOCK = 2**31 - 1
+_INDEX = re.compile(r"(|Unnamed: \d+|__index_level_\d+__)")  # as pandas writes numbers of rows
 _OPTIONS = "data.options"
 
 
@@ -38,7 +42,8 @@ class Table:
         target: name of the column to predict. Texts, true and false, and whole numbers are classes,
             numbered in their order; other numbers are quantities, for training.task: regression.
         features: list of the columns that are inputs, all of numbers; * stands for any letters, as
-            in [temperature, acc_*], and [*] for all columns of numbers but the target.
+            in [temperature, acc_*], and [*] for all columns of numbers but the target and the
+            numbers of rows that pandas writes.
         split: of one file, the column that says of each row whether it is of train or test; null:
             test_share says how many are.
         test_share: of one file without such a column, the share of the rows, drawn at random, to
@@ -125,11 +130,30 @@ def _of_folder(folder: Path) -> tuple[pa.Table, pa.Table]:
 
 
 def _read(path: Path) -> pa.Table:
+    """Rows of a file, whose columns have different names.
+
+    Raises:
+        DataError: it can't be read.
+    """
     if path.suffix == ".parquet":
         with reading(path) as file:
-            return file.read()
+            rows = file.read()
+    else:
+        rows = _read_csv(path)
+    name, many = Counter(rows.column_names).most_common(1)[0]
+    if many > 1:
+        raise DataError(f"data.path: {path} has two columns named {name}; rename one")
+    return rows
+
+
+def _read_csv(path: Path) -> pa.Table:
     try:
-        rows = pa_csv.read_csv(path)
+        rows = pa_csv.read_csv(
+            path,
+            # The type of a column follows from all its rows, not from the first megabyte.
+            pa_csv.ReadOptions(block_size=min(path.stat().st_size + 1, _LARGEST_BLOCK)),
+            pa_csv.ParseOptions(newlines_in_values=True),
+        )
     except (OSError, pa.ArrowException) as error:
         reason = str(error).splitlines()[0]
         raise DataError(f"data.path: {path} can't be read: {reason}") from error
@@ -175,8 +199,9 @@ def _features(features: object, rows: pa.Table, target: str, split: str | None) 
     chosen = set()
     for name in map(str, features):
         if "*" in name:
-            numbers = (each for each in rows.column_names if _holds_numbers(rows[each]))
-            found = {each for each in numbers if fnmatchcase(each, name)} - {target, split}
+            like = [each for each in rows.column_names if fnmatchcase(each, name)]
+            numbers = {each for each in like if _holds_numbers(rows[each])}
+            found = {each for each in numbers if not _INDEX.fullmatch(each)} - {target, split}
             if not found:
                 raise DataError(f"{key}: no column of numbers is like {name}; {_there(rows)}")
             chosen |= found

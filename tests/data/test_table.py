@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import codecs
 from datetime import date
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -70,6 +72,23 @@ def test_columns_are_inputs_classes_and_owners(place):
 def test_stars_take_columns_of_numbers_in_the_order_of_the_file(place, features, names):
     inputs, _ = raw(place, features=features).train
     assert inputs.tolist() == [[float(ROWS[name][row]) for name in names] for row in TRAIN]
+
+
+def test_numbers_of_rows_that_pandas_wrote_are_no_inputs(tmp_path):
+    table = pd.DataFrame(ROWS)
+    table.to_csv(tmp_path / "rows.csv")
+    table[::-1].to_parquet(tmp_path / "rows.parquet")
+    for place in tmp_path.iterdir():
+        inputs, _ = raw(str(place), features=["*"]).train
+        assert inputs.shape == (4, 3), place.name
+
+
+def test_the_type_of_a_column_follows_from_all_rows(tmp_path):
+    lines = ["number,of", *["1,a"] * 400_000, '1.5,"b\nc"']  # more than a megabyte
+    (tmp_path / "rows.csv").write_bytes(codecs.BOM_UTF8 + "\n".join(lines).encode())
+    table = Table(str(tmp_path / "rows.csv"), target="of", features=["number"], standardize=False)
+    assert len(table.train[1]) + len(table.test[1]) == 400_001
+    assert max(part[0].max() for part in (table.train, table.test)) == 1.5
 
 
 def test_inputs_are_standardized_by_training_rows(place):
@@ -179,6 +198,7 @@ def test_many_whole_numbers_must_be_said_to_be_classes(tmp_path):
         (b"warmth,state\n1,dry\n2\n", "rows.csv can't be read: "),
         (b"warmth,state\n1,dr\xfc\n2,wet\n", "not UTF-8 text; save it as UTF-8"),
         (b"", "rows.csv can't be read: "),
+        (b"warmth,warmth,state\n1,2,dry\n1,3,wet\n", "has two columns named warmth; rename one"),
     ],
 )
 def test_files_that_are_no_tables_are_refused(tmp_path, text, said):
