@@ -98,6 +98,11 @@ def _splits(path: Path, split: str | None, test_share: float) -> tuple[pa.Table,
         DataError: there are no such files, one can't be read, or a split has no row.
     """
     if path.is_dir():
+        if split is not None:
+            raise DataError(
+                f"{_OPTIONS}.split is {split}, but the folder {path} has a file of each split; "
+                "remove it"
+            )
         train, test = _of_folder(path)
     elif path.is_file():
         rows = _read(path)
@@ -140,9 +145,9 @@ def _read(path: Path) -> pa.Table:
             rows = file.read()
     else:
         rows = _read_csv(path)
-    name, many = Counter(rows.column_names).most_common(1)[0]
-    if many > 1:
-        raise DataError(f"data.path: {path} has two columns named {name}; rename one")
+    for name, many in Counter(rows.column_names).items():
+        if many > 1:
+            raise DataError(f"data.path: {path} has two columns named {name}; rename one")
     return rows
 
 

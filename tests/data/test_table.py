@@ -220,6 +220,8 @@ def test_splits_that_do_not_fit_each_other_are_refused(tmp_path):
         write(tmp_path / "test.csv", other)
         with pytest.raises(DataError, match=said):
             Table(str(tmp_path), target="state", features=["warmth"])
+    with pytest.raises(DataError, match=r"split is part, but the folder .*; remove it"):
+        raw(str(tmp_path), features=["warmth"])
     (tmp_path / "test.csv").unlink()
     with pytest.raises(DataError, match="lacks what table needs; give a CSV or Parquet file"):
         Table(str(tmp_path), target="state", features=["warmth"])
