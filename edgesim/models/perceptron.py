@@ -17,7 +17,9 @@ def perceptron(
     *,
     hidden: Any = (32, 32),  # noqa: ANN401 (a scenario may hold anything)
 ) -> nn.Module:
-    """Linear layers with ReLU between them; inputs of several dimensions are flattened.
+    """Linear layers with ReLU between them, for tables and other vectors.
+
+    Inputs of several dimensions are flattened.
 
     Args:
         input_shape: of one input.

@@ -29,7 +29,8 @@ _UNITS = ("s", "ms", "mbps", "mib", "w", "wh", "bytes", "gmacs_per_s", "gbytes_p
 
 # What else may be meant by a name that is not in a key's catalog.
 _OTHERWISE = {
-    ("data", "source"): "files of your own are read by a class or function (docs/own-dataset.md)"
+    ("data", "source"): "a CSV or Parquet file of your own is data.path of table, and a class or "
+    "function reads all else (docs/own-dataset.md)"
 }
 
 # Whole numbers of up to 40 digits, most of them left of the point.

@@ -96,8 +96,8 @@ from test_scenario_files import LEAST, error_of, write
             "name: resnet21",
             (
                 "model.name is the text 'resnet21'; must be one of resnet20, resnet54, resnet18, "
-                "vgg11, mobilenet_v2, small_cnn, resnet, distilbert, encoder, or "
-                "package.module:Name or ./file.py:Name; did you mean resnet20?"
+                "vgg11, mobilenet_v2, small_cnn, resnet, distilbert, encoder, "
+                "perceptron, or package.module:Name or ./file.py:Name; did you mean resnet20?"
             ),
         ),
         ("{kind: ring}", "{kind: rng}", "topology.kind is the text 'rng'; must be one of "),
@@ -184,8 +184,9 @@ def test_a_wrong_value_in_a_file_is_refused_in_one_line(
             (
                 "data.source is the text 'readings.csv'; must be one of digits, cifar10, "
                 "cifar100, fashion_mnist, imagenette, image_folder, parquet, ag_news, sent_len, "
-                "femnist, shakespeare, or package.module:Name or ./file.py:Name; files of your "
-                "own are read by a class or function (docs/own-dataset.md)"
+                "femnist, shakespeare, table, or package.module:Name or ./file.py:Name; a CSV or "
+                "Parquet file of your own is data.path of table, and a class or function reads "
+                "all else (docs/own-dataset.md)"
             ),
         ),
         (
@@ -289,4 +290,4 @@ def test_a_misspelt_key_is_not_also_reported_as_missing(tmp_path: Path):
 
 def test_long_values_are_quoted_in_part(tmp_path: Path):
     message = error_of(write(tmp_path, LEAST.replace("small_cnn", "x" * 1000)))
-    assert len(message) < 250
+    assert len(message) < 260
