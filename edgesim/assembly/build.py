@@ -359,10 +359,10 @@ def image_shape_of(data: ImageForm) -> ImageShape:
     remedy = image_remedy(data.image_shape, data.input_dtype)
     given = f"give {remedy}, or " if remedy else ""
     if data.input_dtype != "float32" or len(data.image_shape) != 3 or remedy:
-        perceptron = "perceptron, or " if data.input_dtype == "float32" else ""
+        mlp = "mlp, or " if data.input_dtype == "float32" else ""
         raise ModelError(
             f"this model takes images, and these inputs are {data.input_dtype} of shape "
-            f"{data.image_shape}; {given}name {perceptron}a model of your own (docs/own-parts.md)"
+            f"{data.image_shape}; {given}name {mlp}a model of your own (docs/own-parts.md)"
         )
     channels, height, width = data.image_shape
     return channels, height, width

@@ -313,9 +313,9 @@ MODULES = Catalog(
             "edgesim.models.text.encoder:encoder",
             "Any encoder of the Hugging Face hub, with a new head for the classes",
         ),
-        "perceptron": Shipped(
-            "edgesim.models.perceptron:perceptron",
-            "Linear layers with ReLU between them, for tables and other vectors",
+        "mlp": Shipped(
+            "edgesim.models.mlp:mlp",
+            "Multilayer perceptron: linear layers with ReLU between them, for tables and vectors",
         ),
     },
     "edgesim.models",

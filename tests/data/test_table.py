@@ -108,7 +108,7 @@ def test_a_column_that_does_not_vary_becomes_0(tmp_path):
 
 
 def test_fractions_are_quantities_and_whole_numbers_classes(place):
-    values, _ = (raw(place, target="warmth", features=["people"]).train[1] for _ in range(2))
+    values = raw(place, target="warmth", features=["people"]).train[1]
     assert values.dtype == np.float32
     assert values.tolist() == [ROWS["warmth"][row] for row in TRAIN]
     classes = raw(place, target="people", features=["warmth"]).train[1]

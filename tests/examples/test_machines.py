@@ -22,7 +22,7 @@ def test_each_device_has_the_rows_of_its_machine():
     for device, indices in enumerate(run.indices):
         assert set(run.dataset.columns["machine"][indices]) == {f"mill-{device + 1}"}
     assert {len(run.dataset.train) + len(run.dataset.test)} == {480}
-    assert ("model", "perceptron, 131 parameters") in prepared_table(run).rows
+    assert ("model", "mlp, 131 parameters") in prepared_table(run).rows
 
 
 @pytest.mark.parametrize("precision", [(), INT8], ids=["fp32", "int8"])

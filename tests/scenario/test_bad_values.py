@@ -97,7 +97,7 @@ from test_scenario_files import LEAST, error_of, write
             (
                 "model.name is the text 'resnet21'; must be one of resnet20, resnet54, resnet18, "
                 "vgg11, mobilenet_v2, small_cnn, resnet, distilbert, encoder, "
-                "perceptron, or package.module:Name or ./file.py:Name; did you mean resnet20?"
+                "mlp, or package.module:Name or ./file.py:Name; did you mean resnet20?"
             ),
         ),
         ("{kind: ring}", "{kind: rng}", "topology.kind is the text 'rng'; must be one of "),
@@ -290,4 +290,4 @@ def test_a_misspelt_key_is_not_also_reported_as_missing(tmp_path: Path):
 
 def test_long_values_are_quoted_in_part(tmp_path: Path):
     message = error_of(write(tmp_path, LEAST.replace("small_cnn", "x" * 1000)))
-    assert len(message) < 260
+    assert len(message) < 250

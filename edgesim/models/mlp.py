@@ -11,13 +11,13 @@ from torch import nn
 from edgesim.models.errors import ModelError
 
 
-def perceptron(
+def mlp(
     input_shape: tuple[int, ...],
     num_classes: int,
     *,
     hidden: Any = (32, 32),  # noqa: ANN401 (a scenario may hold anything)
 ) -> nn.Module:
-    """Linear layers with ReLU between them, for tables and other vectors.
+    """Multilayer perceptron: linear layers with ReLU between them, for tables and vectors.
 
     Inputs of several dimensions are flattened.
 
